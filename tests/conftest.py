@@ -14,12 +14,13 @@ import pytest
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.profiles import CALIBRATION
 from libvgpu.sim.spec import format_driver_version
-from support import IS_LONG, ROOT, Compile, native_programs
+from support import ROOT, Compile, native_programs
 from support.simulated_driver import driver_version
 from support.slices import Slice, make_slice
 
 pytest_plugins = [
     "support.built",
+    "support.chance",
     "support.leftovers",
     "support.own_folder",
     "support.own_log",
@@ -27,10 +28,6 @@ pytest_plugins = [
     "support.talker",
     "support.watchdog",
 ]
-
-#: The most a test may take in its long form, where it does not say so itself.
-LONG_SECONDS = 600
-
 
 # The folders whose files take longest come first, since a worker takes a whole file and one that
 # begins a long file last keeps all waiting. What measures time runs after all others.
@@ -65,9 +62,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return item.get_closest_marker("timing") is not None, FOLDERS.index(folder)
 
     items.sort(key=place)  # stable: the order within a file stays
-    for item in items:
-        if IS_LONG and item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(LONG_SECONDS))
 
 
 def pytest_collection_finish() -> None:

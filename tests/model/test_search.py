@@ -36,7 +36,7 @@ def model(compile_program: Compile) -> Path:
     return compile_program("../model/ledger_model.c", *PARTS)
 
 
-@pytest.mark.timeout(900 if IS_LONG else 60)
+@pytest.mark.timeout(900)
 def test_nothing_wrong_is_reached_by_any_order_of_steps_crashes_and_limits(model: Path) -> None:
     done = subprocess.run([model, SCENARIOS], capture_output=True, text=True, check=False)
 

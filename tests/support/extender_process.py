@@ -26,11 +26,10 @@ from deviceplugin.model.published import (
 
 from . import ROOT
 from .scheduler_values import DOMAIN, published
-from .waiting import wait_until
+from .waiting import PATIENCE_S, wait_until
 
 NAMESPACE = "vgpu-system"
 TLS_NAME = f"vgpu-scheduler.{NAMESPACE}.svc"
-_TIMEOUT_S = 15.0
 
 
 def make_certificate(directory: Path, name: str = TLS_NAME) -> None:
@@ -159,12 +158,12 @@ class ExtenderProcess:
     def connect(self) -> http.client.HTTPConnection:
         """Returns a new connection; over TLS it trusts the certificate that is there now."""
         if self._tls is None:
-            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=_TIMEOUT_S)
+            return http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_S)
         context = ssl.create_default_context(cafile=str(self._tls / "tls.crt"))
         if self.shows is not None:
             context.load_cert_chain(self.shows / "tls.crt", self.shows / "tls.key")
         return http.client.HTTPSConnection(
-            "127.0.0.1", self.port, timeout=_TIMEOUT_S, context=context
+            "127.0.0.1", self.port, timeout=PATIENCE_S, context=context
         )
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, str]:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 #: The longest that a test waits for something that is to happen.
-PATIENCE_S = 60.0
+PATIENCE_S = 300.0
 
 _POLL_S = 0.01
 

@@ -118,7 +118,7 @@ static void call_notes(struct sim_device *device, const struct sim_client *clien
             uint32_t index = done % SIM_QUEUE_DEPTH;
             void **note = &device->notes[lane * SIM_QUEUE_DEPTH + index];
             if (*note)
-                device->on_done(*note,
+                device->on_done(*note, sim_place(lane, done),
                                 __atomic_load_n(&queue->operations[index].stamp, __ATOMIC_ACQUIRE) &
                                     time_mask);
             *note = NULL;

@@ -14,8 +14,9 @@
 
 #include "layout.h"
 
-/* Called under the device's mutex when an operation submitted with a note is found done. */
-typedef void (*sim_done_function)(void *note, uint64_t at_ns);
+/* Called under the device's mutex when an operation submitted with a note is found done. Those of
+ * different lanes are found in any order, whichever was done first. */
+typedef void (*sim_done_function)(void *note, uint64_t place, uint64_t at_ns);
 
 struct sim_device {
     struct sim_machine *machine;
@@ -122,6 +123,7 @@ struct sim_submission {
     uint32_t kind;
     uint32_t kernels;
     void *note;       /* for on_done, or NULL */
+    uint64_t *place;  /* set under the device's mutex, so before on_done is called; or NULL */
     uint64_t after;   /* place of an operation that must be done first, or 0 */
     int32_t priority; /* of the stream: the lowest number first */
     uint32_t parts;   /* of SIM_PARTS that its blocks fill of the device; 0: all of it */

@@ -167,8 +167,10 @@ uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
         pthread_mutex_lock(&device->mutex);
     }
     if (__builtin_expect(sim_device_failed(device), 0)) {
+        if (submission->place)
+            __atomic_store_n(submission->place, 0, __ATOMIC_RELEASE);
         if (submission->note)
-            device->on_done(submission->note, 0);
+            device->on_done(submission->note, 0, 0);
         pthread_mutex_unlock(&device->mutex);
         return 0;
     }
@@ -188,9 +190,12 @@ uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
     __atomic_store_n(&operation->stamp, (sequence / SIM_QUEUE_DEPTH & 0xff) << SIM_STAMP_TAG_SHIFT,
                      __ATOMIC_RELAXED);
     device->notes[lane * SIM_QUEUE_DEPTH + index] = submission->note;
+    uint64_t place = sim_place(lane, sequence);
+    if (submission->place)
+        __atomic_store_n(submission->place, place, __ATOMIC_RELEASE);
     __atomic_store_n(&queue->tail, sequence + 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&device->mutex);
-    return sim_place(lane, sequence);
+    return place;
 }
 
 void sim_queue_release(struct sim_device *device, uint64_t place)

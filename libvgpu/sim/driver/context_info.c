@@ -182,13 +182,14 @@ static CUresult record_after_all(struct CUctx_st *context, CUevent event)
     return cuEventRecord(event, &context->legacy);
 }
 
-/* In every lane what comes next waits for the event: on another device, for the default stream,
- * which waits for it. */
+/* In every lane what comes next waits for the event: on another device, or recorded by another
+ * process, for the default stream, which waits for it. */
 static CUresult hold_all(struct CUctx_st *context, CUevent event)
 {
     struct driver_device *device = context->device;
     CUresult result = cuStreamWaitEvent(&context->legacy, event, 0);
-    uint64_t place = event->device == device ? event->place : context->legacy.last;
+    bool here = event->device == device && !event->shared;
+    uint64_t place = here ? event_place(event) : context->legacy.last;
     for (uint32_t lane = 0; lane < SIM_LANES && result == CUDA_SUCCESS; lane++) {
         struct CUstream_st any_of_lane = {
             .context = context, .flags = CU_STREAM_NON_BLOCKING, .lane = lane};

@@ -233,8 +233,8 @@ struct CUevent_st {
     unsigned long long context_id;
     struct driver_device *device; /* also once the context is another one's memory */
     unsigned int flags;
-    uint64_t place;              /* of the last record, 0: never recorded */
-    uint64_t at_ns;              /* when the last record was done */
+    uint64_t place;              /* of the last record, 0: never recorded; see event.c */
+    uint64_t at_ns;              /* when that record was done */
     unsigned int pending;        /* records under way */
     bool destroyed;              /* buried when none is pending */
     struct shared_event *shared; /* other processes may record it too (event_ipc.h); NULL: none */
@@ -242,7 +242,7 @@ struct CUevent_st {
     struct capture *capture; /* last recorded in it */
     unsigned long long capture_id;
 };
-void event_done(void *note, uint64_t at_ns);
+void event_done(void *note, uint64_t place, uint64_t at_ns);
 static inline bool is_event(const struct CUevent_st *event)
 {
     return handle_is(MAGIC_EVENT, event);
@@ -256,7 +256,7 @@ static inline void event_set_capture(struct CUevent_st *event, struct capture *c
 {
     __atomic_store_n(&event->capture, capture, __ATOMIC_RELAXED);
 }
-/* The place of the last record, 0 before the first, also while that is being made. */
+/* The place of the last record, 0 before the first. */
 static inline uint64_t event_place(const struct CUevent_st *event)
 {
     return __atomic_load_n(&event->place, __ATOMIC_ACQUIRE);

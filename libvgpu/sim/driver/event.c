@@ -1,4 +1,10 @@
-/* Events: operations without cost, stamped with the moment at which the device got to them. */
+/*
+ * Events. Each record of one is an operation in a stream, and the event stands for its last record:
+ * one made earlier is forgotten, also where the device gets to it later. `place` says which record
+ * is the last. It changes under the device's mutex as the record is put into its stream, so it names
+ * the last one also where several threads record an event. `at_ns` is of that record alone. What
+ * asks about an event takes the record that is the last at that moment.
+ */
 #include <stdlib.h>
 
 #include "event_ipc.h"
@@ -13,10 +19,11 @@ static void bury_event(struct CUevent_st *event)
 }
 
 /* Called by the core under the device's mutex; counts down the records under way. */
-void event_done(void *note, uint64_t at_ns)
+void event_done(void *note, uint64_t place, uint64_t at_ns)
 {
     struct CUevent_st *event = note;
-    event->at_ns = at_ns;
+    if (place == event->place)
+        event->at_ns = at_ns;
     if (__atomic_sub_fetch(&event->pending, 1, __ATOMIC_ACQ_REL) == 0 &&
         __atomic_load_n(&event->destroyed, __ATOMIC_ACQUIRE))
         bury_event(event);
@@ -70,6 +77,16 @@ CUresult cuEventDestroy(CUevent event)
     return cuEventDestroy_v2(event);
 }
 
+/* Tells other processes of a record, unless another thread has made a later one. */
+static void publish_record(struct CUevent_st *event, uint64_t place)
+{
+    struct sim_device *device = event->device->device;
+    pthread_mutex_lock(&device->mutex);
+    if (event->place == place)
+        event_publish(event->shared, sim_origin_here(device, place));
+    pthread_mutex_unlock(&device->mutex);
+}
+
 CUresult cuEventRecord(CUevent event, CUstream handle)
 {
     CALL_TAKES(cuEventRecord);
@@ -88,11 +105,11 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
     struct sim_submission submission = {.kind = SIM_OPERATION_EVENT,
                                         .cost_ns =
                                             event->device->identity->profile.calibration.event_ns,
-                                        .note = event};
+                                        .note = event,
+                                        .place = &event->place};
     uint64_t place = stream_submit(stream, &submission);
-    __atomic_store_n(&event->place, place, __ATOMIC_RELEASE);
     if (event->shared)
-        event_publish(event->shared, sim_origin_here(stream->context->device->device, place));
+        publish_record(event, place);
     return CUDA_SUCCESS;
 }
 
@@ -109,16 +126,19 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
     return cuEventRecord(event, stream);
 }
 
-static bool is_done(const struct CUevent_st *event)
+static struct sim_origin last_record(const struct CUevent_st *event)
+{
+    return event->shared ? event_origin(event->shared)
+                         : sim_origin_here(event->device->device, event_place(event));
+}
+
+static bool is_done(const struct CUevent_st *event, const struct sim_origin *record)
 {
     struct sim_device *device = event->device->device;
-    if (event->shared) {
-        struct sim_origin origin = event_origin(event->shared);
-        return sim_origin_query(device, &origin);
-    }
-    uint64_t place = event_place(event); /* 0: another thread is just recording it */
-    return !place || __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0 ||
-           sim_queue_query(device, place);
+    if (event->shared)
+        return sim_origin_query(device, record);
+    return !record->place || __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE) == 0 ||
+           sim_queue_query(device, record->place);
 }
 
 CUresult cuEventQuery(CUevent event)
@@ -132,7 +152,8 @@ CUresult cuEventQuery(CUevent event)
     CUresult result = capture_check_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    return is_done(event) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+    struct sim_origin record = last_record(event);
+    return is_done(event, &record) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult cuEventSynchronize(CUevent event)
@@ -146,16 +167,28 @@ CUresult cuEventSynchronize(CUevent event)
     CUresult result = capture_check_unsafe();
     if (result != CUDA_SUCCESS)
         return result;
-    uint64_t place = event_place(event);
-    if (event->shared) {
-        struct sim_origin origin = event_origin(event->shared);
-        sim_origin_wait(event->device->device, &origin);
-    } else if (place && __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE)) {
-        sim_queue_wait(event->device->device, place);
-    }
+    struct sim_origin record = last_record(event);
+    if (event->shared)
+        sim_origin_wait(event->device->device, &record);
+    else if (record.place && __atomic_load_n(&event->pending, __ATOMIC_ACQUIRE))
+        sim_queue_wait(event->device->device, record.place);
     call_has_waited();
     pool_trim_device(event->device, true);
     return CUDA_SUCCESS;
+}
+
+/* Reads when the last record was done; false where it is not, or has just been made again. */
+static bool read_time(const struct CUevent_st *event, uint64_t *at_ns)
+{
+    struct sim_device *device = event->device->device;
+    struct sim_origin record = last_record(event);
+    if (!is_done(event, &record))
+        return false;
+    pthread_mutex_lock(&device->mutex);
+    bool still_last = event->place == record.place;
+    *at_ns = event->at_ns;
+    pthread_mutex_unlock(&device->mutex);
+    return still_last;
 }
 
 CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
@@ -168,13 +201,10 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
         return CUDA_ERROR_INVALID_HANDLE;
     if (event_capture(start) || event_capture(end))
         return CUDA_ERROR_CAPTURED_EVENT;
-    struct sim_device *device = start->device->device;
-    if ((__atomic_load_n(&start->pending, __ATOMIC_ACQUIRE) &&
-         !sim_queue_query(device, event_place(start))) ||
-        (__atomic_load_n(&end->pending, __ATOMIC_ACQUIRE) &&
-         !sim_queue_query(device, event_place(end))))
+    uint64_t start_ns, end_ns;
+    if (!read_time(start, &start_ns) || !read_time(end, &end_ns))
         return CUDA_ERROR_NOT_READY;
-    *milliseconds = (float)(((double)end->at_ns - (double)start->at_ns) / NS_PER_MS);
+    *milliseconds = (float)(((double)end_ns - (double)start_ns) / NS_PER_MS);
     return CUDA_SUCCESS;
 }
 
@@ -229,13 +259,10 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
         return capture_add_event_wait(stream, event);
     if (stream_capture(stream) || event_capture(event))
         return capture_wait_event(stream, event);
-    if (is_done(event))
-        return CUDA_SUCCESS;
     struct sim_device *there = event->device->device;
-    struct other_work work = {.device = there,
-                              .origin = sim_origin_here(there, event_place(event))};
-    if (event->shared)
-        work.origin = event_origin(event->shared);
+    struct other_work work = {.device = there, .origin = last_record(event)};
+    if (is_done(event, &work.origin))
+        return CUDA_SUCCESS;
     work.own = work.origin.slot == there->machine->slot;
     if (!work.own || there != stream->context->device->device)
         return wait_for_other(stream, &work);

@@ -192,10 +192,6 @@ class LedgerMachine(RuleBasedStateMachine):
 LedgerMachine.TestCase.settings = settings(
     max_examples=3000 if IS_LONG else 150,
     stateful_step_count=50 if IS_LONG else 30,
-    deadline=None,
-    derandomize=not IS_LONG,  # short: the same each time
     suppress_health_check=list(HealthCheck),
 )
-test_the_ledger_does_what_the_model_says = pytest.mark.timeout(600 if IS_LONG else 60)(
-    LedgerMachine.TestCase
-)
+test_the_ledger_does_what_the_model_says = pytest.mark.timeout(600)(LedgerMachine.TestCase)

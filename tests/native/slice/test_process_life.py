@@ -27,8 +27,6 @@ HALF = LIMIT // 2
 NO_WAIT_S = 1.0
 OUT_OF_MEMORY = 2
 
-pytestmark = pytest.mark.timeout(30)
-
 
 @pytest.fixture
 def part(machine: Machine, slice_of: SliceOf) -> Slice:

@@ -56,7 +56,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
         yield node
 
 
-@pytest.mark.timeout(1500 if IS_LONG else 240)
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("life", [PAIRS, Life(STEPS, HISTORIES)], ids=["pairs", "everything"])
 def test_no_history_breaks_a_promise(node: InProcessNode, life: Life) -> None:
     history = History(node, 0, life)
@@ -81,7 +81,7 @@ def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History)
     patch.setattr(Admission, "_allocate", within)
 
 
-@pytest.mark.timeout(750 if IS_LONG else 240)
+@pytest.mark.timeout(750)
 def test_a_kubelet_that_forgets_makes_nobody_share(monkeypatch: pytest.MonkeyPatch) -> None:
     with running_node(monkeypatch, RealisticForgetfulNode, CONFIG) as node:
         weights = {"pair": 50, "several": 8, "end": 10, "start": 25}

@@ -104,7 +104,7 @@ def node() -> Iterator[KilledNode]:
             node.close()
 
 
-@pytest.mark.timeout(900 if IS_LONG else 240)
+@pytest.mark.timeout(900)
 def test_kills_at_random_instants_change_no_promise(node: KilledNode) -> None:
     weights = {"pair": 40, "several": 8, "init": 10, "end": 35, "start": 40}
 

@@ -52,7 +52,7 @@ def node(monkeypatch: pytest.MonkeyPatch, goes_faster: None) -> Iterator[InProce
         yield node
 
 
-@pytest.mark.timeout(1500 if IS_LONG else 240)
+@pytest.mark.timeout(1500)
 def test_no_history_with_edits_breaks_a_promise(node: InProcessNode) -> None:
     history = SharingHistory(node, 0, Life(STEPS, HISTORIES, WEIGHTS))
 

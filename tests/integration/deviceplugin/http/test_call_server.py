@@ -47,7 +47,7 @@ class Served:
 
     def echo(self, call: Call) -> Answer:
         self.inside.release()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(PATIENCE_S)
         return Answer(call.body, kind=TEXT)
 
     def health(self, call: Call) -> Answer:
@@ -61,7 +61,9 @@ class Served:
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         port = self.server.server_address[1]
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as one:
+        with contextlib.closing(
+            http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        ) as one:
             one.request(method, path, body)
             answer = one.getresponse()
             return answer.status, answer.read()
@@ -93,7 +95,7 @@ def test_calls_beyond_the_limit_are_told_to_come_again_and_probes_are_not(
     ]
     for each in waiting:
         each.start()
-    assert all(served.inside.acquire(timeout=10) for _ in waiting)
+    assert all(served.inside.acquire(timeout=PATIENCE_S) for _ in waiting)
 
     status, why = served.ask(method, path, body)
 
@@ -141,9 +143,7 @@ _LINES = st.sampled_from(
 
 
 @given(st.lists(_LINES | st.binary(max_size=20), max_size=8))
-@settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_is_sent_no_thread_fails(
     served: Served, caplog: pytest.LogCaptureFixture, lines: list[bytes]
 ) -> None:

@@ -66,7 +66,7 @@ class WallClock:
         self.offset_s += by_s
 
 
-@pytest.mark.timeout(1800 if IS_LONG else 180)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("life", range(LIVES))
 @pytest.mark.parametrize("steps", [CALM_STEPS, STEPS], ids=["calm", "faults"])
 def test_no_pod_that_was_bound_is_refused(
@@ -120,7 +120,7 @@ def taken(cluster: AgentCluster, extender: ExtenderHere) -> dict[str, NodeView]:
     return found
 
 
-@pytest.mark.timeout(1800 if IS_LONG else 180)
+@pytest.mark.timeout(1800)
 def test_nor_is_one_that_a_process_bound_which_is_killed_now_and_then(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -56,7 +56,9 @@ class Webhook:
 
     def connect(self) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.tls / "tls.crt"))
-        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=10, context=context)
+        return http.client.HTTPSConnection(
+            "127.0.0.1", self.port, timeout=PATIENCE_S, context=context
+        )
 
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
         with contextlib.closing(self.connect()) as connection:
@@ -128,7 +130,7 @@ def test_a_new_certificate_is_used_and_a_broken_one_is_not(webhook: Webhook) -> 
     (webhook.tls / "tls.crt").write_text("nothing")
     context = ssl.create_default_context(cadata=good)
     with contextlib.closing(
-        http.client.HTTPSConnection("127.0.0.1", webhook.port, timeout=10, context=context)
+        http.client.HTTPSConnection("127.0.0.1", webhook.port, timeout=PATIENCE_S, context=context)
     ) as connection:
         connection.request("GET", "/healthz")
         assert connection.getresponse().status == 200

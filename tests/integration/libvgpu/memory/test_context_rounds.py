@@ -35,7 +35,6 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("launches", [1, 2])
 def test_a_context_made_again_does_not_hang_and_keeps_no_bytes(
     costly_machine: Machine, slice_of: SliceOf, launches: int

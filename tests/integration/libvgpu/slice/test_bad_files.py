@@ -24,7 +24,6 @@ NO_DEVICE = 100
 OUT_OF_MEMORY = 2
 LAYOUT_VERSION_AT = 8
 USED_OF_LIMITS_COPY = 64
-pytestmark = pytest.mark.timeout(30)
 
 
 @pytest.fixture

@@ -173,7 +173,6 @@ def requests(draw: st.DrawFn, least: int, most: int) -> tuple[Table, list[int], 
     return table, free, count, required
 
 
-@settings(deadline=None)
 @given(requests(1, 9), st.randoms())
 def test_few_gpus_are_searched_exactly(
     request: tuple[Table, list[int], int, list[int]], order: random.Random
@@ -187,7 +186,7 @@ def test_few_gpus_are_searched_exactly(
     assert tuple(indexes(found)) == brute_force(table, free, count, required)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(requests(EXACT_PLACES + 1, EXACT_PLACES + 3))
 def test_among_many_no_swap_of_one_gpu_would_help(
     request: tuple[Table, list[int], int, list[int]],

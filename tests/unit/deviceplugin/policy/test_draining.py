@@ -207,7 +207,7 @@ def test_what_changes_is_told_gpu_by_gpu() -> None:
 _SHARES = st.sampled_from([(VGPU, GIB), (VGPU, 2 * GIB), (MPS, GIB), None])
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     wanted=st.tuples(_SHARES, _SHARES, _SHARES),
     slices=st.tuples(_SHARES, _SHARES, _SHARES),

@@ -93,7 +93,7 @@ PAIRS = st.tuples(st.integers(1, 100), st.integers(1, MEMORY_UNITS), st.booleans
 STEPS = st.lists(st.one_of(PAIRS, st.integers(0, 30)), max_size=25)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(gpu_count=st.integers(1, 4), steps=STEPS)
 def test_pairs_share_a_gpu_and_no_unit_has_two_holders(
     gpu_count: int, steps: list[tuple[int, int, bool] | int]
@@ -127,7 +127,7 @@ def test_pairs_share_a_gpu_and_no_unit_has_two_holders(
         assert len(held) == len(set(held)), "a unit has two holders"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     calls=st.lists(
         st.tuples(

@@ -71,7 +71,7 @@ def pods(draw: st.DrawFn, name: str, most: int = 4) -> PodRequest:
     return pod(name, *((kind, family, *draw(amounts)) for kind in kinds))
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=800)
 @given(st.data())
 def test_the_agent_gives_what_is_planned(data: st.DataObject) -> None:
     node = data.draw(nodes())
@@ -155,7 +155,7 @@ def _is_exact(asks: PodRequest) -> bool:
     return not (passes_on and (True, False) in halves)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_what_can_be_given_is_planned(data: st.DataObject) -> None:
     node = data.draw(nodes(most=3))

@@ -98,7 +98,7 @@ def test_a_pod_of_two_containers_may_need_both_gpus() -> None:
     assert set(found(pod(90, 4, count=2), holders) or ()) == {"a", "b"}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.integers(0, 10**6))
 def test_it_is_enough_and_nobody_of_them_could_stay(seed: int) -> None:
     chance = random.Random(seed)

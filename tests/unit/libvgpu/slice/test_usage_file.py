@@ -31,7 +31,7 @@ def test_a_new_file_is_empty_and_fully_allocated(tmp_path: Path) -> None:
 
 
 @given(st.binary(min_size=64, max_size=512), st.integers(0, 190_000))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_garbage_is_bounded_or_refused(
     tmp_path_factory: pytest.TempPathFactory, garbage: bytes, at: int
 ) -> None:
