@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.config.fractional import Placement
@@ -306,7 +306,6 @@ LIMITS = st.dictionaries(RESOURCES.map(lambda name: f"{DOMAIN}/{name}"), AMOUNTS
 
 
 @given(st.lists(LIMITS, min_size=1, max_size=3), LIMITS)
-@settings(deadline=None)
 def test_whatever_is_asked_for_or_offered_the_answer_is_a_sentence(
     containers: list[dict[str, Any]], allocatable: dict[str, Any]
 ) -> None:
