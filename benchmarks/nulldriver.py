@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import libvgpu
-from libvgpu._build_shim import find_compiler
+from libvgpu._compile import find_compiler
 from libvgpu.errors import VgpuError
 from libvgpu.hook_table import read_hook_table
 

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
-from libvgpu._build_shim import build_library
+from libvgpu._build import build_library
 from libvgpu._sources import ARBITER_SOURCES, PURE_SHIM_SOURCES, sources
 from libvgpu.errors import RegionError
 from libvgpu.limits import ContainerLimits

@@ -1,122 +1,80 @@
-"""Builds every native artefact of the project with setuptools and cffi.
-
-Four targets, from the tables below:
+"""Builds the native artefacts of the project; ``python3 -m libvgpu._build [TARGET...]``.
 
 ==================  ==========================================  ===================================
 target              file                                        made of
 ==================  ==========================================  ===================================
-``shim``            ``libvgpu/libvgpu.so``                      ``src/*/*.c`` (plain C, no Python)
+``shim``            ``libvgpu/libvgpu.so``                      ``src/*/*.c``
 ``libcuda``         ``libvgpu/sim/lib/libcuda.so.1``            ``sim/driver/*.c``, ``sim/core/*.c``
 ``libnvidia_ml``    ``libvgpu/sim/lib/libnvidia-ml.so.1``       ``sim/nvml/*.c``, ``sim/core/*.c``
 ``native``          ``libvgpu/_native.abi3.so``                 cffi over the shared headers,
                                                                 ``arbiter/*.c``, ``placement/*.c``,
-                                                                pure ``src/*/*.c``
+                                                                ``sim/core/*.c``, pure ``src/*/*.c``
 ==================  ==========================================  ===================================
 
-A driver of an older CUDA lacks the newer entry points, so the objects of ``libcuda`` are linked
-once more for each version of ``OLDER_DRIVERS``, into ``sim/lib/cuda-X.Y/``, with only the names
-exported that ``src/hooks/hooks.def`` says were there. NVML is linked once more for each release in
+Each C file is compiled once (`_compile`); targets share the objects that they have in common. A
+driver of an older CUDA lacks the newer entry points, so the objects of ``libcuda`` are linked once
+more for each version of ``OLDER_DRIVERS``, into ``sim/lib/cuda-X.Y/``. Only the names are exported
+there that ``src/hooks/hooks.def`` says were there. NVML is linked once more for each release in
 ``driver_releases.py`` that lacks some of its functions, into ``sim/lib/driver-NAME/``.
 
-``pip install .`` runs them through ``build_ext`` (named in pyproject.toml);
-``python -m libvgpu._build [TARGET...]`` rebuilds in place what changed.
-``VGPU_PORTABLE=1`` (``make wheel``) compiles with zig against the symbols of glibc 2.17 instead of
-with the machine's compiler, in a build folder of its own, and names the wheel accordingly.
-``--werror`` rebuilds all C into a scratch folder with warnings as errors (``make lint``; a user's
-compiler may warn about things ours does not, and must still be able to build).
+A C compiler is enough, except for ``native``, which needs cffi and Python's headers. ``pip install
+.`` comes here through `_setuptools`. ``VGPU_PORTABLE=1`` (``make wheel``) compiles with zig against
+the symbols of glibc 2.17. ``--werror`` fails where the compiler warned (``make lint``). A user's
+compiler may warn about things that ours does not, and must still be able to build.
 """
 
 import fcntl
 import os
 import platform
 import re
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterable
+import sysconfig
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from cffi import FFI
-from setuptools import Distribution, Extension
-from setuptools.command.bdist_wheel import bdist_wheel as _bdist_wheel
-from setuptools.command.build import build as _build
-from setuptools.command.build_ext import build_ext as _build_ext
-
-ROOT = Path(__file__).resolve().parent.parent
-if str(ROOT) not in sys.path:
-    # setuptools loads this file by its path, before it is a package's. First, since an editable
-    # install of another checkout may be on the path: what is built here is made of this one.
-    sys.path.insert(0, str(ROOT))
-
-from libvgpu import driver_releases  # noqa: E402
-from libvgpu._sources import (  # noqa: E402
+from ._compile import Compiler, compile_all, find_compiler, link, said_of
+from ._sources import (
     ARBITER_SOURCES,
+    CFFI_HEADERS,
     COMPILE_ARGS,
     INCLUDES,
+    KEEP_FRAMES,
     LIBRARIES,
     LINK_ARGS,
     MACHINE,
     PLACEMENT_SOURCES,
     PURE_SHIM_SOURCES,
+    ROOT,
     SHIM_SOURCES,
     SIM_CORE_SOURCES,
-    headers,
+    SIM_DRIVER_SOURCES,
+    SIM_NVML_SOURCES,
     sources,
 )
-from libvgpu.driver_releases import CUDA_VERSIONS, NEWEST_CUDA, RELEASES  # noqa: E402
-from libvgpu.hook_table import TABLE, HookRow, read_hook_table  # noqa: E402
+from .driver_releases import CUDA_VERSIONS, NEWEST_CUDA, RELEASES
+from .errors import VgpuError
+from .hook_table import HookRow, read_hook_table
 
-PACKAGE = Path("libvgpu")
+SHIM, LIBCUDA, LIBNVIDIA_ML, NATIVE = "shim", "libcuda", "libnvidia_ml", "native"
+#: Where each target goes, below the root or a folder that is laid out like it.
+FILES = {
+    SHIM: "libvgpu/libvgpu.so",
+    LIBCUDA: "libvgpu/sim/lib/libcuda.so.1",
+    LIBNVIDIA_ML: "libvgpu/sim/lib/libnvidia-ml.so.1",
+    NATIVE: "libvgpu/_native.abi3.so",
+}
+TARGETS = tuple(FILES)
+#: Besides the newest one.
+OLDER_DRIVERS = {words: number for words, number in CUDA_VERSIONS.items() if number != NEWEST_CUDA}
 
-# What cffi reads, in this order. Each file holds only what cffi's parser takes once the
-# preprocessor lines are gone, apart from blocks under `#ifndef VGPU_CFFI`.
-CFFI_HEADERS = [
-    "libvgpu/include/vgpu/contract.h",
-    "libvgpu/src/slice/checksum.h",
-    "libvgpu/src/slice/limits_file.h",
-    "libvgpu/src/slice/usage_file.h",
-    "libvgpu/src/slice/ledger.h",
-    "libvgpu/src/compute/virtual_time.h",
-    "libvgpu/src/compute/utilisation.h",
-    "libvgpu/arbiter/window_times.h",
-    "libvgpu/arbiter/demand.h",
-    "libvgpu/arbiter/policy.h",
-    "libvgpu/arbiter/arbiter.h",
-    "libvgpu/placement/fractions.h",
-    "libvgpu/placement/json_count.h",
-    "libvgpu/src/compute/wait_histogram.h",
-    "libvgpu/src/compute/arrival.h",
-    "libvgpu/src/compute/ration.h",
-    "libvgpu/sim/core/machine_api.h",
-]
-
-# The simulated driver tells by its own frames which entry point was called (driver/handle.c).
-KEEP_FRAMES = ["-fno-optimize-sibling-calls"]
+_BUILD = ROOT / "build"
+_OBJECTS = _BUILD / "objects"
+_NATIVE_SOURCE = "build/cffi/_native.c"
 
 # The shim is loaded into whatever image a container has; glibc 2.17 is CentOS 7's, and what pip
 # calls manylinux2014. Only the linker's list of symbols is older: it runs on every newer glibc.
 PORTABLE_COMPILER = [sys.executable, "-m", "ziglang", "cc", "-target", "x86_64-linux-gnu.2.17"]
-PORTABLE_PLATFORM = "manylinux2014_x86_64"
-PORTABLE_BUILD_DIR = "build/portable"  # never next to objects of another compiler
-
-FILES = {
-    "libvgpu.shim": PACKAGE / "libvgpu.so",
-    "libvgpu.sim.libcuda": PACKAGE / "sim/lib/libcuda.so.1",
-    "libvgpu.sim.libnvidia_ml": PACKAGE / "sim/lib/libnvidia-ml.so.1",
-    "libvgpu._native": PACKAGE / "_native.abi3.so",
-}
-#: Besides the newest one.
-OLDER_DRIVERS = {words: number for words, number in CUDA_VERSIONS.items() if number != NEWEST_CUDA}
-OLDER_FILES = {
-    version: PACKAGE / f"sim/lib/cuda-{version}/libcuda.so.1" for version in OLDER_DRIVERS
-}
-#: NVML of the releases that lack functions of it, by their names.
-LACKING_FILES = {
-    name: PACKAGE / f"sim/lib/driver-{name}/libnvidia-ml.so.1"
-    for name, release in RELEASES.items()
-    if release.lacks
-}
 
 
 def is_portable() -> bool:
@@ -141,16 +99,58 @@ def lacking_script(lacks: Iterable[str]) -> str:
     return "{\n  global:\n    nvml*;\n  local:\n" + hidden + "};\n"
 
 
-def _plain(name: str, files: list[str], soname: str, *compile_more: str) -> Extension:
-    return Extension(
-        name,
-        sources=files,
-        include_dirs=INCLUDES,
-        depends=headers(),
-        libraries=LIBRARIES,
-        extra_compile_args=[*COMPILE_ARGS, *compile_more],
-        extra_link_args=[*LINK_ARGS, f"-Wl,-soname,{soname}"],
+def _scripts(target: str) -> dict[str, str]:
+    """Returns the linker script of each further library of a target, by its file."""
+    if target == LIBCUDA:
+        rows, folder = read_hook_table(), "libvgpu/sim/lib/cuda-{}/libcuda.so.1"
+        return {folder.format(v): version_script(rows, n) for v, n in OLDER_DRIVERS.items()}
+    if target == LIBNVIDIA_ML:
+        return {
+            f"libvgpu/sim/lib/driver-{name}/libnvidia-ml.so.1": lacking_script(release.lacks)
+            for name, release in RELEASES.items()
+            if release.lacks
+        }
+    return {}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a target is linked of, and how."""
+
+    files: tuple[str, ...]
+    flags: tuple[str, ...]
+
+
+def _plain(target: str, *patterns: str) -> _Part:
+    soname = f"-Wl,-soname,{Path(FILES[target]).name}"
+    flags = (*LINK_ARGS, soname, *(f"-l{name}" for name in LIBRARIES))
+    return _Part(tuple(sources(*patterns)), flags)
+
+
+def _parts(targets: Collection[str]) -> dict[str, _Part]:
+    native = (
+        *PURE_SHIM_SOURCES,
+        *sources(*ARBITER_SOURCES, *PLACEMENT_SOURCES, *SIM_CORE_SOURCES),
+        _NATIVE_SOURCE,
     )
+    every = {
+        SHIM: _plain(SHIM, *SHIM_SOURCES),
+        LIBCUDA: _plain(LIBCUDA, *SIM_DRIVER_SOURCES, *SIM_CORE_SOURCES),
+        LIBNVIDIA_ML: _plain(LIBNVIDIA_ML, *SIM_NVML_SOURCES, *SIM_CORE_SOURCES),
+        # Python's own symbols are found when Python loads it.
+        NATIVE: _Part(native, ("-Wl,-z,relro", *(f"-l{name}" for name in (*LIBRARIES, "m")))),
+    }
+    return {target: every[target] for target in every if target in targets}
+
+
+def _flags(file: str) -> list[str]:
+    """Returns how a C file is compiled, by where it lies."""
+    flags = [*COMPILE_ARGS, *(f"-I{each}" for each in INCLUDES)]
+    if file == _NATIVE_SOURCE:
+        flags += ["-w", f"-I{sysconfig.get_path('include')}"]  # generated: its warnings are cffi's
+        # Debian keeps half of Python's headers where only its own compilers look.
+        return [*flags, *(["-idirafter", "/usr/include"] if is_portable() else [])]
+    return [*flags, *(KEEP_FRAMES if file.startswith("libvgpu/sim/driver/") else [])]
 
 
 def cffi_declarations(path: Path) -> str:
@@ -169,222 +169,116 @@ def cffi_declarations(path: Path) -> str:
     return "\n".join(kept)
 
 
-def ffi_builder() -> FFI:
-    """Returns the cffi builder of ``libvgpu._native``, whose pure C it compiles in."""
+def _write_native_source() -> None:
+    """Writes the C of ``libvgpu._native``, where a header or this file is newer than it."""
+    target = ROOT / _NATIVE_SOURCE
+    made_of = [*(ROOT / header for header in CFFI_HEADERS), Path(__file__)]
+    newest_ns = max(path.stat().st_mtime_ns for path in made_of)
+    if target.exists() and target.stat().st_mtime_ns > newest_ns:
+        return
+    try:
+        from cffi import FFI
+    except ImportError:
+        raise VgpuError("cffi is not installed", hint="make setup installs it") from None
     ffi = FFI()
-    found = [h for h in CFFI_HEADERS if (ROOT / h).exists()]
-    for header in found:
+    for header in CFFI_HEADERS:
         ffi.cdef(cffi_declarations(ROOT / header))
     includes = "\n".join(
         f'#include "{h.removeprefix("libvgpu/src/") if "/src/" in h else Path(h).name}"'
-        for h in found
+        for h in CFFI_HEADERS
         if "/vgpu/" not in h
     )
-    ffi.set_source(
-        "libvgpu._native",
-        f'#include "vgpu/contract.h"\n{includes}\n',
-        sources=[
-            s
-            for s in [
-                *PURE_SHIM_SOURCES,
-                *sources(*ARBITER_SOURCES, *PLACEMENT_SOURCES, *SIM_CORE_SOURCES),
-            ]
-            if (ROOT / s).exists()
-        ],
-        include_dirs=INCLUDES,
-        depends=headers(),
-        extra_compile_args=[
-            *("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-fno-strict-aliasing"),
-            f"-ffile-prefix-map={ROOT}=.",  # as for the others: the same bytes in every folder
-        ],
-        libraries=[*LIBRARIES, "m"],
-        py_limited_api=True,
-    )
-    return ffi
+    ffi.set_source("libvgpu._native", f'#include "vgpu/contract.h"\n{includes}\n')
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.unlink(missing_ok=True)  # cffi leaves one of the same text as old as it was
+    ffi.emit_c_code(str(target))
 
 
-def extensions() -> list[Extension]:
-    """Returns the targets whose sources exist, in build order."""
-    return [
-        _plain("libvgpu.shim", sources(*SHIM_SOURCES), "libvgpu.so"),
-        _plain(
-            "libvgpu.sim.libcuda",
-            sources("libvgpu/sim/driver/*.c", *SIM_CORE_SOURCES),
-            "libcuda.so.1",
-            *KEEP_FRAMES,
-        ),
-        _plain(
-            "libvgpu.sim.libnvidia_ml",
-            sources("libvgpu/sim/nvml/*.c", *SIM_CORE_SOURCES),
-            "libnvidia-ml.so.1",
-        ),
-    ]
+def build(targets: Collection[str] = TARGETS, into: Path = ROOT, *, strict: bool = False) -> None:
+    """Builds targets, or what changed of them.
 
-
-class build(_build):  # noqa: N801 - setuptools looks the command up by this name
-    """setuptools' build, portable ones in a folder of their own."""
-
-    def initialize_options(self) -> None:
-        super().initialize_options()
-        if is_portable():
-            self.build_base = PORTABLE_BUILD_DIR
-
-
-class bdist_wheel(_bdist_wheel):  # noqa: N801 - as above
-    """setuptools' bdist_wheel, which would call a portable wheel one for this machine's Linux."""
-
-    def finalize_options(self) -> None:
-        if is_portable():
-            self.plat_name = PORTABLE_PLATFORM
-        super().finalize_options()
-
-
-class build_ext(_build_ext):  # noqa: N801 - setuptools looks the command up by this name
-    """setuptools' build_ext over the table above instead of pyproject's placeholder."""
-
-    only: tuple[str, ...] = ()
-
-    def finalize_options(self) -> None:
-        if platform.machine() != MACHINE:
-            raise SystemExit(
-                f"vgpu cannot be built for {platform.machine()!r}: only {MACHINE} is supported yet"
-            )
-        os.chdir(ROOT)
-        super().finalize_options()
-        # setuptools annotates and renames extensions while it finalizes; ours are plain files.
-        native = ffi_builder().distutils_extension(tmpdir=os.path.join("build", "cffi"))
-        native.name = "libvgpu._native"
-        native.py_limited_api = True  # type: ignore[attr-defined]
-        chosen = [*extensions(), native]
-        if self.only:
-            chosen = [e for e in chosen if e.name.rsplit(".", 1)[-1].strip("_") in self.only]
-        self.extensions = chosen
-        self.distribution.ext_modules = chosen
-        for extension in chosen:
-            extension._full_name = extension.name  # type: ignore[attr-defined]
-            extension._links_to_dynamic = False  # type: ignore[attr-defined]
-            extension._needs_stub = False  # type: ignore[attr-defined]
-        self.ext_map = {e.name: e for e in chosen}
-
-    def build_extensions(self) -> None:
-        if is_portable():
-            # Nothing of Python's own flags comes along: they hold paths of this machine.
-            self.compiler.set_executables(
-                compiler_so=[*PORTABLE_COMPILER, "-fPIC"],
-                # Without the debugger's data, in which zig names its own folder and its cache: a
-                # library and its build id shall be the same from every machine.
-                linker_so=[*PORTABLE_COMPILER, "-shared", "-Wl,--strip-debug"],
-            )
-            self.compiler.set_library_dirs([])
-            for extension in self.extensions:
-                # Debian keeps half of Python's headers where only its own compilers look.
-                if extension.name == "libvgpu._native":
-                    extension.extra_compile_args += ["-idirafter", "/usr/include"]
-        super().build_extensions()
-
-    def build_extension(self, ext: Extension) -> None:
-        # Objects of one source differ between targets (flags), so each target has its own folder.
-        shared_temp, self.build_temp = self.build_temp, os.path.join(self.build_temp, ext.name)
-        try:
-            super().build_extension(ext)
-            if ext.name == "libvgpu.sim.libcuda":
-                rows = read_hook_table()
-                for version, file in OLDER_FILES.items():
-                    self._link_again(ext, file, version_script(rows, OLDER_DRIVERS[version]))
-            elif ext.name == "libvgpu.sim.libnvidia_ml":
-                for name, file in LACKING_FILES.items():
-                    self._link_again(ext, file, lacking_script(RELEASES[name].lacks))
-        finally:
-            self.build_temp = shared_temp
-
-    def _link_again(self, ext: Extension, file: Path, script: str) -> None:
-        """Links the objects of ``ext`` once more, into a library that exports less."""
-        compiler: Any = self.compiler
-        objects = compiler.object_filenames(ext.sources, output_dir=self.build_temp)
-        made_of = [*objects, str(TABLE), driver_releases.__file__, __file__]
-        newest_s = max(os.path.getmtime(path) for path in made_of)
-        target = Path(self.build_lib) / file
-        if not self.force and target.exists() and target.stat().st_mtime > newest_s:
-            return
-        target.parent.mkdir(parents=True, exist_ok=True)
-        exports = Path(self.build_temp) / f"{target.parent.name}.map"
-        exports.write_text(script)
-        compiler.link_shared_object(
-            objects,
-            str(target),
-            libraries=LIBRARIES,
-            build_temp=self.build_temp,
-            extra_postargs=[*ext.extra_link_args, f"-Wl,--version-script={exports}"],
-        )
-
-    def get_ext_filename(self, fullname: str) -> str:
-        return str(FILES[fullname])
-
-    def get_ext_fullpath(self, ext_name: str) -> str:
-        base = ROOT if self.inplace else Path(self.build_lib)
-        path = base / FILES[ext_name]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return str(path)
-
-    def copy_extensions_to_source(self) -> None:
-        for file in self._built_files():
-            target = ROOT / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            built = Path(self.build_lib) / file
-            if built.resolve() != target:
-                self.copy_file(str(built), str(target))
-
-    def get_outputs(self) -> list[str]:
-        return [str(Path(self.build_lib) / file) for file in self._built_files()]
-
-    def _built_files(self) -> list[Path]:
-        files = [FILES[extension.name] for extension in self.extensions]
-        if FILES["libvgpu.sim.libcuda"] in files:
-            files += OLDER_FILES.values()
-        if FILES["libvgpu.sim.libnvidia_ml"] in files:
-            files += LACKING_FILES.values()
-        return files
-
-
-def main(targets: list[str]) -> None:
-    """Builds the named targets (all of them without a name) in place, what changed only."""
-    os.chdir(ROOT)
-    (ROOT / "build").mkdir(exist_ok=True)
-    known = {name.rsplit(".", 1)[-1].strip("_") for name in FILES}
-    unknown = sorted(set(targets) - known)
-    if unknown:
-        raise SystemExit(f"unknown target {unknown[0]!r}; there are: {', '.join(sorted(known))}")
-    with open(ROOT / "build/.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once would share object files
-        distribution = Distribution({"name": "vgpu", "script_name": "_build"})
-        command: Any = build_ext(distribution)
-        command.only = tuple(targets)
-        command.inplace = True
-        command.verbose = 0
-        command.ensure_finalized()
-        command.run()
-
-
-def check_warnings() -> None:
-    """Compiles every C source with warnings as errors, keeping nothing.
+    Args:
+        targets: of `TARGETS`.
+        into: the folder below which `FILES` lie.
+        strict: whether a warning is an error.
 
     Raises:
-        subprocess.CalledProcessError: the compiler has said why on stderr.
+        VgpuError: this is another architecture, there is no compiler, something does not compile
+            or link, or, if ``strict``, the compiler warned.
     """
-    compiler = os.environ.get("CC", "cc").split()
-    with tempfile.TemporaryDirectory() as scratch:
-        for source in sources(
-            *SHIM_SOURCES, *ARBITER_SOURCES, *PLACEMENT_SOURCES, "libvgpu/sim/*/*.c"
-        ):
-            subprocess.run(
-                [*compiler, *COMPILE_ARGS, "-fPIC", "-Werror", *(f"-I{i}" for i in INCLUDES),
-                 "-c", source, "-o", os.path.join(scratch, "object.o")],
-                cwd=ROOT, check=True,
-            )  # fmt: skip
+    if platform.machine() != MACHINE:
+        raise VgpuError(
+            f"vgpu cannot be built for {platform.machine()!r}: only {MACHINE} is supported yet"
+        )
+    command = PORTABLE_COMPILER if is_portable() else find_compiler()
+    compiler = Compiler((*command, "-fPIC"), ROOT, _OBJECTS)
+    _OBJECTS.mkdir(parents=True, exist_ok=True)
+    with open(_BUILD / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once would write the same objects
+        if NATIVE in targets:
+            _write_native_source()
+        parts = _parts(targets)
+        files = {file: _flags(file) for part in parts.values() for file in part.files}
+        objects = compile_all(compiler, files)
+        for target, part in parts.items():
+            _link(compiler, into / FILES[target], part, objects, ())
+            for file, script in _scripts(target).items():
+                _link_again(compiler, into / file, part, objects, script)
+    if strict and (said := said_of(objects)):
+        raise VgpuError(f"the compiler warned:\n{said.strip()}")
+
+
+def outputs(targets: Collection[str] = TARGETS) -> list[str]:
+    """Returns the files of targets, as `FILES` names them."""
+    return [file for each in targets for file in (FILES[each], *_scripts(each))]
+
+
+def _link(
+    compiler: Compiler, output: Path, part: _Part, objects: dict[str, Path], more: Sequence[str]
+) -> None:
+    # Without the debugger's data, in which zig names its own folder and its cache: a library and
+    # its build id shall be the same from every machine.
+    portable = ("-Wl,--strip-debug",) if is_portable() else ()
+    link(compiler, output, [objects[file] for file in part.files], [*part.flags, *portable, *more])
+
+
+def _link_again(
+    compiler: Compiler, output: Path, part: _Part, objects: dict[str, Path], script: str
+) -> None:
+    """Links a target once more, into a library that exports what a linker script says."""
+    exports = _OBJECTS / f"{output.parent.name}.map"
+    if not exports.exists() or exports.read_text() != script:
+        exports.write_text(script)
+        output.unlink(missing_ok=True)
+    _link(compiler, output, part, objects, [f"-Wl,--version-script={exports}"])
+
+
+def build_library(output: Path, files: Sequence[str], *flags: str) -> None:
+    """Compiles files of the checkout, with their usual flags and more, into one shared library.
+
+    Raises:
+        VgpuError: see `build`.
+    """
+    compiler = Compiler((*find_compiler(), "-fPIC"), ROOT, output.parent / "objects")
+    compiler.objects.mkdir(parents=True, exist_ok=True)
+    part = _Part(tuple(files), (*LINK_ARGS, *(f"-l{name}" for name in LIBRARIES)))
+    objects = compile_all(compiler, {file: [*_flags(file), *flags] for file in files})
+    _link(compiler, output, part, objects, ())
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Builds the named targets, all of them without a name, in place."""
+    strict = "--werror" in arguments
+    targets = [each for each in arguments if each != "--werror"]
+    for each in targets:
+        if each not in TARGETS:
+            raise VgpuError(f"unknown target {each!r}; there are: {', '.join(sorted(TARGETS))}")
+    build(targets or TARGETS, strict=strict)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--werror"]:
-        check_warnings()
-    else:
+    try:
         main(sys.argv[1:])
+    except VgpuError as error:
+        hint = f"\nhint: {error.hint}" if error.hint else ""
+        sys.exit(f"libvgpu: {error.message}{hint}")

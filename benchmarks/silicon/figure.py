@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from libvgpu._build_shim import build_shim
+from libvgpu._build import SHIM, build
 from libvgpu.errors import VgpuError
 
 from ..figure import Figure, Measurement, Options
@@ -81,7 +81,7 @@ def measure(options: Options) -> list[Measurement]:
     warm_up = _QUICK_WARM_UP_SECONDS if options.quick else _WARM_UP_SECONDS
     window = Window(min(warm_up, seconds), seconds)
     with _gpu(options.simulate) as (gpu, context_bytes):
-        build_shim()
+        build([SHIM])
         rounds_per_ms = measure_spin_rate(gpu)
         say("calls")
         found = measure_calls(gpu, rounds_per_ms)

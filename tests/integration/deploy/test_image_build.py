@@ -27,7 +27,7 @@ IMPORT_ALL = """
 import importlib, pkgutil
 for name in ("libvgpu", "deviceplugin", "vgpuctl"):
     for module in pkgutil.walk_packages(importlib.import_module(name).__path__, name + "."):
-        if module.name.rpartition(".")[2] not in ("__main__", "_build", "libvgpu"):
+        if module.name.rpartition(".")[2] not in ("__main__", "_setuptools", "libvgpu"):
             importlib.import_module(module.name)
 """
 MOST_UNPACKED_BYTES = 150 * 10**6
