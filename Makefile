@@ -4,7 +4,11 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
+# What is installed, by need. Each stamp stands for some of the optional dependencies of pyproject.toml.
+READY  := $(VENV)/.demo
+TESTS  := $(VENV)/.test
+LINT   := $(VENV)/.lint
+PLOT   := $(VENV)/.plot
 ZIG    := $(VENV)/.portable
 CUDA12 := build/clients/cuda12
 HEADERS := build/headers
@@ -22,35 +26,33 @@ export PYTHONDONTWRITEBYTECODE :=
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
 
-# An editable install of mode "compat" is a line of a .pth: the default's finder takes half of what a
-# Python takes to start, and tests start thousands.
-EDITABLE := --no-build-isolation --config-settings editable_mode=compat -e
+setup: $(TESTS) $(LINT) $(CUDA12)/.ready $(HEADERS)/.ready  ## make .venv, install everything and build the native parts
 
-# What a bare Debian or Ubuntu lacks. Installed only for root and only what is missing; anybody else
-# is told the one command that does it.
-setup: $(READY) $(CUDA12)/.ready $(HEADERS)/.ready  ## make .venv, install everything and build the native parts
-
+# What a bare Debian or Ubuntu lacks is installed for root only, and only what is missing; anybody
+# else is told the one command that does it. C compiles while packages are downloaded.
+SET_UP = $(PYTHON) deploy/dev/set_up.py $(VENV)
 $(READY): pyproject.toml
 	@PYTHON="$(PYTHON)" sh deploy/dev/install-prerequisites.sh
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "setuptools>=77" "cffi>=1.17"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) ".[agent,dev]"
-	@touch $(READY)
+	@$(SET_UP) agent demo
+	@touch $@
+
+$(TESTS): pyproject.toml | $(READY)
+	@PYTHON="$(PYTHON)" sh deploy/dev/install-prerequisites.sh test
+	@$(SET_UP) agent demo test
+	@touch $@
+
+$(LINT) $(PLOT) $(ZIG): $(VENV)/.%: pyproject.toml | $(READY)
+	@$(SET_UP) $*
+	@touch $@
 
 # A second environment for the tests: one holds the bindings of one CUDA version only.
 $(CUDA12)/.ready: tests/clients/cuda12.txt | $(READY)
-	@$(BIN)/python -m venv --clear --without-pip $(CUDA12)
-	@$(BIN)/python -m pip --python $(CUDA12)/bin/python install --quiet \
-	    --disable-pip-version-check -r tests/clients/cuda12.txt
+	@$(SET_UP) --clients $(CUDA12) $<
 	@touch $@
 
 # Headers of other CUDA versions side by side, since one environment holds one version of each wheel.
 $(HEADERS)/.ready: tests/headers.txt | $(READY)
-	@rm -rf $(HEADERS)
-	@grep -v '^#' $< | while read -r wheel; do \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-	        --target "$(HEADERS)/$${wheel##*==}" "$$wheel" || exit 1; \
-	done
+	@$(SET_UP) --headers $(HEADERS) $<
 	@touch $@
 
 build: $(READY)  ## rebuild the shim, the simulated driver and the cffi module if they changed
@@ -63,26 +65,31 @@ demo: build  ## run the main job on a simulated GPU: pods in, hard slices out
 # ever, so the run ends there.
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
 
-test: build $(CUDA12)/.ready $(HEADERS)/.ready  ## run all tests (no GPU, no root and no network needed)
+# T=deviceplugin/policy, or T=unit/libvgpu: the tests of one room. A run without any of its kind is none that failed.
+T ?=
+NONE = $(if $(T),5,0)
+ROOM = $(if $(T),$(or $(wildcard tests/*/$(T) tests/$(T)),$(error T=$(T): there is no tests/*/$(T))))
+PYTEST = $(BIN)/python -m pytest $(PARALLEL) --durations=20 --durations-min=1
+test: build $(TESTS) $(CUDA12)/.ready $(HEADERS)/.ready  ## run all tests (no GPU, no root and no network needed), or those of a room: T=deviceplugin/policy
 	@failed=; \
-	$(BIN)/python -m pytest -m "not timing and not node and not gpu" $(PARALLEL) || failed=1; \
-	$(BIN)/python -m pytest -m "timing and not gpu" $(PARALLEL) || failed=1; \
+	$(PYTEST) -m "not timing and not node and not gpu" --junit-xml build/tests.xml $(ROOM) || test $$? = $(NONE) || failed=1; \
+	$(PYTEST) -m "timing and not gpu" --junit-xml build/timing.xml $(ROOM) || test $$? = $(NONE) || failed=1; \
 	test -z "$$failed"
 
 # One after the other: they look at what the whole GPU has given. GPU_TESTS picks some of them.
 GPU_TESTS ?= gpu
-test-gpu: build  ## run the exercises of every hooked function on this machine's GPU
+test-gpu: build $(TESTS)  ## run the exercises of every hooked function on this machine's GPU
 	@$(BIN)/python -m pytest -m "$(GPU_TESTS)" tests/gpu
 
 # What tests with real parts of Kubernetes need besides Go: containerd, runc, etcd. Installed for root;
 # where it is missing they say so and skip.
-node-parts: $(READY)
+node-parts: $(TESTS)
 	@PYTHON="$(PYTHON)" sh deploy/dev/install-prerequisites.sh node
 
 # A step of its own, since these tests compare the whole machine before and after: nothing of ours may
 # run next to them.
 e2e-node: export VGPU_LONG = 1
-e2e-node: build node-parts $(ZIG)  ## run the example pods on a real kubelet, containerd and runc (root, Go)
+e2e-node: build $(TESTS) node-parts $(ZIG)  ## run the example pods on a real kubelet, containerd and runc (root, Go)
 	@$(BIN)/python -m pytest -m node
 
 e2e: export VGPU_LONG = 1
@@ -91,12 +98,12 @@ e2e: export VGPU_E2E = 1
 e2e: build e2e-node  ## run the end-to-end tests in their long form
 	@$(BIN)/python -m pytest -m "not node and not gpu" tests/e2e
 
-model: $(READY)  ## search every state of the ledger's model (some minutes, 2 GiB)
+model:  ## search every state of the ledger's model (some minutes, 2 GiB)
 	@mkdir -p build
 	@$(CC) -std=gnu11 -O2 tests/model/*.c -o build/ledger_model
 	@build/ledger_model all
 
-lint: build  ## check style, types and layering; C warnings are errors
+lint: build $(LINT) $(TESTS) $(PLOT)  ## check style, types and layering; C warnings are errors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	@$(BIN)/clang-format --dry-run --Werror $(C_FILES)  # their names would fill a screen
@@ -104,7 +111,7 @@ lint: build  ## check style, types and layering; C warnings are errors
 	$(BIN)/lint-imports
 	@$(BIN)/python -m libvgpu._build --werror
 
-fmt: $(READY)  ## format the Python and the C code
+fmt: $(LINT)  ## format the Python and the C code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_FILES)
@@ -129,27 +136,22 @@ bench-gpu:  ## measure on this machine's GPU what an H100 showed (nothing is dow
 	$$python -m benchmarks run silicon --json build/silicon.json --markdown build/silicon.md \
 	    --earlier benchmarks/results/silicon-simulated-2026-11-23-calibrated.json
 
-# A compiler of 100 MB, so only for who builds or checks the wheel.
-$(ZIG): pyproject.toml | $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check $(EDITABLE) ".[portable]"
-	@touch $@
-
 wheel: $(ZIG)  ## build the wheel into dist/, for every glibc from 2.17 on
 	VGPU_PORTABLE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \
 	    --no-build-isolation --no-deps -w dist .
 
 # IMAGE_OPTIONS are those of `python -m deploy.image build`: --name, --mirror, …
 IMAGE_OPTIONS ?=
-image: $(ZIG)  ## build the container image into build/image, without a container engine
+image: $(ZIG) $(TESTS)  ## build the container image into build/image, without a container engine
 	@$(BIN)/python -m deploy.image build $(IMAGE_OPTIONS)
 
-image-lock: $(READY)  ## find the newest packages for the image and lock them (needs Python 3.11)
+image-lock: $(TESTS)  ## find the newest packages for the image and lock them (needs Python 3.11)
 	$(BIN)/python -m deploy.image lock
 
 protos:  ## regenerate the checked-in gRPC stubs (needs Python 3.11)
 	sh deviceplugin/kubelet/protos/generate.sh python3.11
 
-manifests: $(READY)  ## render deploy/manifests from the chart (needs Go)
+manifests: $(TESTS)  ## render deploy/manifests from the chart (needs Go)
 	PYTHONPATH=tests:. $(BIN)/python -m support.install
 
 clean:  ## remove what was built (not .venv)

@@ -1,10 +1,12 @@
 #!/bin/sh
-# Checks for what the build needs beside pip: a Python that is new enough, with venv and headers, a
-# C compiler, valgrind for the instruction counts, openssl for the certificate of the API server
-# that tests and benchmarks stand in for, and groff, which judges the man page. Root on Debian or Ubuntu gets what is missing
-# installed; anybody else is told what to install.
-# With the argument `node`: also what a node of real parts needs (make e2e-node). Nobody but root can
-# run that one, so anybody else is not even told.
+# Checks for what the build needs besides packages of Python: a Python that is new enough, with venv
+# and headers, and a C compiler. Root on Debian or Ubuntu gets what is missing installed; anybody else
+# is told what to install.
+# With the argument `test`: also what tests use where it is there: valgrind for the instruction counts,
+# openssl for the certificate of the API server that tests and benchmarks stand in for, and groff,
+# which judges the man page.
+# With the argument `node`: also what a node of real parts needs (make e2e-node). Only root can run
+# that one, so nobody else is told.
 set -eu
 python=${PYTHON:-python3}
 
@@ -21,9 +23,11 @@ else
     "$python" -c "$header" 2>/dev/null || need python3-dev
 fi
 optional=""
-command -v valgrind >/dev/null 2>&1 || optional="valgrind"
-command -v openssl >/dev/null 2>&1 || optional="$optional openssl"
-command -v groff >/dev/null 2>&1 || optional="$optional groff-base"
+if [ -n "${1-}" ]; then
+    command -v valgrind >/dev/null 2>&1 || optional="valgrind"
+    command -v openssl >/dev/null 2>&1 || optional="$optional openssl"
+    command -v groff >/dev/null 2>&1 || optional="$optional groff-base"
+fi
 if [ "${1-}" = node ]; then
     command -v containerd >/dev/null 2>&1 || optional="$optional containerd"
     command -v runc >/dev/null 2>&1 || optional="$optional runc"

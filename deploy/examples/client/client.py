@@ -204,7 +204,7 @@ class Client:
 def main():
     """Shows the slice, and again whenever it changes."""
     parser = argparse.ArgumentParser(description="Shows what this process sees of its GPU.")
-    parser.add_argument("--seconds", type=float, default=3.0, help="length of the compute phase")
+    parser.add_argument("--seconds", type=float, default=1.5, help="length of the compute phase")
     parser.add_argument("--once", action="store_true", help="end after the first three lines")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
