@@ -72,7 +72,7 @@ ROWS: dict[str, tuple[tuple[str, str], Any, Any]] = {
     "dirs.run=/run/slices": (MPS, ARGS, "--run-dir=/run/slices"),
     "dirs.driver=/opt/driver": (AGENT, ENV, {"name": "NVIDIA_DRIVER_ROOT", "value": "/opt/driver"}),
     "dirs.mpsRoot=/mps/root": (MPS, ARGS, "--mps-root=/mps/root"),
-    "runDirSize=1Gi": (AGENT, f"{POD}.initContainers.0.env.1.value", "1G"),
+    "runDirSize=1Gi": (AGENT, f"{POD}.initContainers.0.env.2.value", "1G"),
     "runtimeClassName=nvidia": (AGENT, f"{POD}.runtimeClassName", "nvidia"),
     "nodeSelector.pool=gpu": (MPS, f"{POD}.nodeSelector.pool", "gpu"),
     "tolerations[0].operator=Exists": (AGENT, f"{POD}.tolerations", [{"operator": "Exists"}]),
