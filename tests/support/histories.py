@@ -7,6 +7,7 @@ slices are held against what was asked for. A breach is an AssertionError that n
 replays the life up to the timing of threads.
 """
 
+import itertools
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -57,18 +58,29 @@ class History:
         self.may_be_cut_off = False  # the agent is killed meanwhile, so calls may fail
 
     def run(self) -> None:
-        """Lives it, and checks what it leaves."""
+        """Lives it, and checks what it leaves; further histories where chance did not do enough."""
         kinds, weights = zip(*self.life.weights.items(), strict=True)
         history = 0
         try:
-            for history in range(self.life.histories):  # noqa: B007  # named where it fails
+            for history in itertools.count():
                 for _ in range(self.life.steps):
                     self.step(self.chance.choices(kinds, weights)[0])
                     self.check()
                 self.end_pods()
+                if history + 1 >= self.life.histories and self.has_met_enough():
+                    break
             self.wait_all_freed()
         except AssertionError as error:
             raise AssertionError(f"seed {self.seed}, history {history}: {error}") from error
+
+    def has_met_enough(self) -> bool:
+        """Returns whether the life met what it is there for.
+
+        How many steps that takes depends on how fast agent and kubelet are, too.
+        """
+        steps = self.life.histories * self.life.steps
+        starts_any = "start" in self.life.weights
+        return self.admitted > steps / 20 and (self.started > steps / 20 or not starts_any)
 
     # ---- steps -------------------------------------------------------------------------------
 

@@ -67,6 +67,9 @@ class SharingHistory(History):
         self.edits = 0
         self.drained: set[str] = set()
 
+    def has_met_enough(self) -> bool:
+        return super().has_met_enough() and self.edits > 0 and bool(self.drained)
+
     def step(self, kind: str) -> None:
         if kind == "edit":
             self.edit()
