@@ -126,7 +126,7 @@ check: export VGPU_LONG = 1
 check: lint $(ZIG) node-parts test  ## what CI runs: lint, and all tests in their long form
 	@$(MAKE) --no-print-directory e2e-node
 
-bench: build  ## measure what docs/benchmarks.md shows
+bench: build $(TESTS)  ## measure what docs/benchmarks.md shows
 	$(BIN)/python -m benchmarks run hooks allocate reload extender cli
 
 # Not of `build`: a machine with a GPU may reach no package index, and its own Python and C compiler do.
