@@ -24,6 +24,7 @@ compiler may warn about things that ours does not, and must still be able to bui
 """
 
 import fcntl
+import hashlib
 import os
 import platform
 import re
@@ -246,10 +247,9 @@ def _link_again(
     compiler: Compiler, output: Path, part: _Part, objects: dict[str, Path], script: str
 ) -> None:
     """Links a target once more, into a library that exports what a linker script says."""
-    exports = _OBJECTS / f"{output.parent.name}.map"
-    if not exports.exists() or exports.read_text() != script:
-        exports.write_text(script)
-        output.unlink(missing_ok=True)
+    # Named by its content, so that the command is another one where the script is.
+    exports = _OBJECTS / f"{hashlib.sha256(script.encode()).hexdigest()[:16]}.map"
+    exports.write_text(script)
     _link(compiler, output, part, objects, [f"-Wl,--version-script={exports}"])
 
 

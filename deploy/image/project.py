@@ -62,9 +62,11 @@ def _bring_up_to_date(copy: Path) -> None:
     wanted = set(_sources())
     there = {path.relative_to(copy) for path in copy.rglob("*") if path.is_file()}
     for stale in there - wanted:
-        # Compiled files stay for the next build, which looks after them; what setuptools copied
-        # besides goes, or a file that was renamed would still be in the wheel.
-        if stale.parts[0] != "build" or ("lib" in stale.parts[2][:3] and not _is_built(stale)):
+        # Compiled files stay for the next build, which looks after them. What setuptools copied
+        # goes, or a file that was renamed would still be in the wheel.
+        if not stale.is_relative_to("build/objects") and not (
+            stale.parts[0] == "build" and _is_built(stale)
+        ):
             (copy / stale).unlink()
     for path in sorted(wanted):
         source, target = ROOT / path, copy / path
