@@ -36,4 +36,4 @@ def simulated_driver() -> Path:
     Unlike those of this machine's compiler they load in the image, whose glibc may be an older one.
     """
     # One for each Python that built here; they are of the same sources.
-    return max((OUTPUT / "source/build/portable").glob("lib*/libvgpu/sim/lib"))
+    return max((OUTPUT / "source/build").glob("lib*/libvgpu/sim/lib"))
