@@ -121,32 +121,6 @@ static void spin_for_next(void *unused)
     tell();
 }
 
-/* Threads that launch on a stream of their own each: kernel time, how many threads, after how many launches
- * each waits for its stream (0: never), kernel time of every second thread (0: the same). */
-static void thread(void *of)
-{
-    int64_t number = (int64_t)(intptr_t)of;
-    CUstream stream = model_stream(0);
-    bool is_other = numbers[3] != 0 && number % 2 == 1;
-    lengths = 2;
-    for (int64_t i = 1; number == 0 ? goes_on() : true; i++) {
-        model_launch(stream, is_other, is_other ? numbers[3] : numbers[0]);
-        if (numbers[2] != 0 && i % numbers[2] == 0)
-            model_sync(stream);
-        rounds += number == 0;
-    }
-    tell();
-    fflush(stdout);
-    _Exit(0); /* the others go on without end */
-}
-
-static void threads(void *unused)
-{
-    for (int64_t i = 1; i < numbers[1]; i++)
-        model_add(thread, (void *)(intptr_t)i);
-    thread(NULL);
-}
-
 /* Launches in a row and a pause behind them: kernel time, how many, the pause; two kinds by turns. */
 static void paced(void *unused)
 {
@@ -208,7 +182,6 @@ static const struct {
 } cases[] = {{"stream-each", stream_each},
              {"wait-for-next", wait_for_next},
              {"spin-for-next", spin_for_next},
-             {"threads", threads},
              {"paced", paced},
              {"shared", shared}};
 

@@ -6,7 +6,6 @@
 #include <ucontext.h>
 
 #include "compute/capture.h"
-#include "compute/handover.h"
 #include "compute/prepaid.h"
 #include "compute/throttle.h"
 #include "compute/uncapped.h"
@@ -18,7 +17,7 @@
 #include "slice/region.h"
 #include "slice/usage_file.h"
 
-#define COROUTINES 64
+#define COROUTINES 4
 #define STACK_BYTES (1 << 20)
 #define CLOCK_NS 20 /* of reading the clock: who spins on it gets on */
 #define BLOCKS 33
@@ -35,7 +34,6 @@ static struct coroutine {
     void *argument;
     int64_t now_ns;
     bool is_over;
-    struct handover handover;
     char stack[STACK_BYTES];
 } coroutines[COROUTINES];
 static int coroutine_count;
@@ -105,11 +103,6 @@ void waiting_on_word(const uint32_t *word, uint32_t expected, int64_t until_ns)
     waiting_sleep_until(*word == expected ? until_ns : running->now_ns);
 }
 
-struct handover *handover_own(void)
-{
-    return &running->handover;
-}
-
 bool turns_is_busy(const struct turns *turns)
 {
     return turns->next != turns->serving;
@@ -119,7 +112,7 @@ void turns_enter(struct turns *turns)
 {
     uint32_t mine = turns->next++;
     while (turns->serving != mine)
-        model_pause(MODEL_TURN_NS);
+        model_pause(US);
 }
 
 void turns_leave(struct turns *turns)
@@ -328,10 +321,10 @@ static bool launch(CUstream stream, int kind, bool is_collective, struct gpu_ope
                                    prepaid_take_elsewhere(function, BLOCKS, stream));
     bool tells =
         !is_bare && !is_prepaid && throttle_before(device, function, BLOCKS, stream, is_collective);
-    model_pause(model_launch_ns * MODEL_SUBMITTED_PERCENT / 100);
+    running->now_ns += model_launch_ns * MODEL_SUBMITTED_PERCENT / 100;
     operation.submitted_ns = running->now_ns;
     gpu_submit(stream, operation);
-    model_pause(model_launch_ns * (100 - MODEL_SUBMITTED_PERCENT) / 100);
+    running->now_ns += model_launch_ns * (100 - MODEL_SUBMITTED_PERCENT) / 100;
     if (tells)
         throttle_after(device);
     model_pause(0);

@@ -24,9 +24,8 @@
 #define US 1000
 #define MS 1000000
 
-#define MODEL_WAKE_NS 3000  /* after the end of what it waits for the host goes on */
-#define MODEL_TURN_NS 50000 /* until who has the next turn goes on */
-#define MODEL_EVENT_NS 100  /* of the GPU, in its stream */
+#define MODEL_WAKE_NS 3000 /* after the end of what it waits for the host goes on */
+#define MODEL_EVENT_NS 100 /* of the GPU, in its stream */
 
 /* What calls of the driver take the host. */
 extern int64_t model_launch_ns, model_call_ns;

@@ -3,7 +3,6 @@
 #include "compute/arrival.h"
 #include "compute/cap.h"
 #include "compute/capture.h"
-#include "compute/handover.h"
 #include "compute/virtual_time.h"
 #include "memory/local_memory.h"
 #include "slice/limits_file.h"
@@ -40,11 +39,9 @@ void budget_collect(struct flight *flight, uint32_t device, int64_t now_ns)
     int64_t left_ns = (word - launches) >> PREPAID_SHIFT;
     virtual_time_charge(region_shared(device), now_ns, -left_ns, cap_percent(device));
     /* What ran meanwhile began to run when the budget was granted. */
-    struct batch *open = timing_open_batch(&flight->timing);
-    if (open != NULL && launches > 0)
-        handover_prepaid(open, prepaid.granted_to, now_ns);
+    bool is_measured = timing_open_batch(&flight->timing) != NULL;
     flight_count(flight, device, NULL, prepaid.granted_ns - left_ns, launches,
-                 open != NULL ? now_ns : prepaid.granted_at_ns);
+                 is_measured ? now_ns : prepaid.granted_at_ns);
 }
 
 bool prepaid_take_elsewhere(const void *object, uint64_t blocks, CUstream stream)
@@ -90,7 +87,6 @@ void budget_grant(struct flight *flight, uint32_t device, const struct estimate 
     prepaid.grant = window_number_word(device);
     prepaid.granted_ns = room_ns;
     prepaid.granted_at_ns = now_ns;
-    prepaid.granted_to = handover_own();
     __atomic_fetch_add(&prepaid.word, room_ns << PREPAID_SHIFT, __ATOMIC_RELAXED);
     __atomic_store_n(&prepaid.expected,
                      __atomic_load_n(prepaid.limits, __ATOMIC_ACQUIRE) +

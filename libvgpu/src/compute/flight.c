@@ -2,7 +2,6 @@
 
 #include "compute/budget.h"
 #include "compute/cap.h"
-#include "compute/handover.h"
 #include "compute/sample_quality.h"
 #include "compute/sampling.h"
 #include "compute/utilisation.h"
@@ -14,8 +13,9 @@
 #define SLOW_LAUNCH_NS 200000 /* on an idle GPU, where what it took can be told */
 /* A sample is one launch of many: one that the host was slow with is not worth keeping. */
 #define SLOW_SAMPLE_NS 50000
-#define MOST_COMING_NS 20000000 /* a batch whose launches do not arrive for so long is given up */
 #define PAUSE_NS 5000 /* by which a launch is late: not yet what one host call more or less is */
+
+static __thread char own; /* its address is this thread's name in a batch */
 
 /* Shows what is in flight to those who ask for the utilisation. Of what was in flight before, some
  * ran until now if `is_settled`. */
@@ -158,8 +158,7 @@ static bool has_idled(const struct batch *open, int64_t now_ns)
 {
     if (open->is_cut)
         return true;
-    int64_t most_ns = open->ends_behind ? MOST_COMING_NS : STALE_AFTER_NS;
-    return now_ns > open->opened_ns + open->charged_ns + most_ns;
+    return !open->ends_behind && now_ns > open->opened_ns + open->charged_ns + STALE_AFTER_NS;
 }
 
 /* Leaves an open batch unmeasured; its estimates stand. */
@@ -183,7 +182,7 @@ static void note_pace(struct flight *flight, uint32_t device, int64_t now_ns)
     if (open == NULL) {
         if (last != NULL && last->predicted_end_ns > now_ns)
             flight->is_sparse = false;
-    } else if (!flight_overlaps(flight) && !handover_is_pending(open, now_ns) &&
+    } else if (!flight_overlaps(flight) && open->recorded_ns == 0 &&
                now_ns > open->opened_ns + open->charged_ns + PAUSE_NS) {
         flight->is_sparse = true;
         flight->has_pauses = true;
@@ -214,28 +213,11 @@ void flight_close(struct flight *flight, uint32_t device, int64_t now_ns)
     struct batch *open = timing_open_batch(&flight->timing);
     if (open == NULL)
         return;
-    if (has_idled(open, now_ns))
-        give_up_open(flight, device, now_ns);
-    else if (handover_is_pending(open, now_ns))
-        open->ends_behind = true;
-    else
-        close_measured(flight, device, now_ns);
-}
-
-/* Ends the open batch here and now, measured if that can be. */
-static void close_at_once(struct flight *flight, uint32_t device, int64_t now_ns)
-{
-    flight_close(flight, device, now_ns);
-    give_up_open(flight, device, now_ns);
-}
-
-bool flight_is_in_the_way(struct flight *flight, const struct estimate *estimate, CUstream stream,
-                          int64_t now_ns)
-{
-    const struct batch *open = timing_open_batch(&flight->timing);
-    return open != NULL && handover_is_pending(open, now_ns) &&
-           (estimate->samples == 0 ||
-            (!timing_is_on(open, stream) && !timing_can_join(open, stream)));
+    if (has_idled(open, now_ns) || open->ends_behind || open->recorded_ns != 0) {
+        give_up_open(flight, device, now_ns); /* a launch of another thread is still on its way */
+        return;
+    }
+    close_measured(flight, device, now_ns);
 }
 
 void flight_forget_stream(struct flight *flight, uint32_t device, CUstream stream, int64_t now_ns)
@@ -243,7 +225,8 @@ void flight_forget_stream(struct flight *flight, uint32_t device, CUstream strea
     const struct batch *open = timing_open_batch(&flight->timing);
     stream_habits_end(&flight->streams);
     if (open != NULL && timing_is_on(open, stream))
-        close_at_once(flight, device, now_ns);
+        flight_close(flight, device, now_ns);
+    timing_forget_stream(&flight->timing, stream);
 }
 
 void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns)
@@ -258,12 +241,12 @@ bool flight_overlaps(const struct flight *flight)
     return stream_habits_overlap(&flight->streams) && !stream_habits_are_short(&flight->streams);
 }
 
-/* Begins a batch with the launch that comes. */
-static void open_batch(struct flight *flight, uint32_t device, CUstream stream,
+/* Begins a batch with the launch that comes. True when its start lies on an idle GPU. */
+static bool open_batch(struct flight *flight, uint32_t device, CUstream stream,
                        const struct estimate *estimate, enum sampling sampling, int64_t now_ns)
 {
     if (!timing_open(&flight->timing, stream, now_ns))
-        return;
+        return false;
     struct batch *open = timing_open_batch(&flight->timing);
     open->is_sample = false;
     open->speaks_for_ns = 0;
@@ -277,25 +260,30 @@ static void open_batch(struct flight *flight, uint32_t device, CUstream stream,
         stream_habits_overlap(&flight->streams) && ration_backlog_ns(&flight->ration, now_ns) > 0;
     open->is_clean = !is_mixed && flight->window.state != WINDOW_SHARED &&
                      (flight_has_no_turns(flight) || open->window != 0);
+    open->opener = &own;
+    return open->recorded_ns != 0;
 }
 
 bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
                    CUstream stream, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
+    bool is_first = false;
     stream_habits_launch(&flight->streams, stream);
     bool is_apart =
         open != NULL && (estimate->samples == 0 /* a new kind is measured by itself */
                          || (!timing_is_on(open, stream) && !timing_join(&flight->timing, stream)));
     if (is_apart)
-        close_at_once(flight, device, now_ns);
+        flight_close(flight, device, now_ns);
     else
         note_pace(flight, device, now_ns);
     open = timing_open_batch(&flight->timing);
+    if (open != NULL)
+        open->recorded_ns = 0; /* this launch may come before the first one */
     enum sampling sampling =
         open == NULL ? sampling_choose(flight, device, estimate, now_ns) : SAMPLING_NONE;
     if (sampling != SAMPLING_NONE)
-        open_batch(flight, device, stream, estimate, sampling, now_ns);
+        is_first = open_batch(flight, device, stream, estimate, sampling, now_ns);
     if (flight->window.state == WINDOW_OPEN && flight->used_window != flight->window.id) {
         flight->used_window = flight->window.id;
         region_add(&region_counters(device)->windows, 1);
@@ -306,39 +294,37 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
                         cap_percent(device));
     flight_count(flight, device, estimate, price_ns, 1, now_ns);
     open = timing_open_batch(&flight->timing);
-    handover_begin(device, open);
     if (open == NULL)
         return false; /* its price stands */
     /* One launch among others on other streams has their time in its own. */
     bool is_wanted = flight->measure_next && !flight_overlaps(flight);
     bool is_alone = open->launches == 1 && flight->has_pauses &&
                     estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS);
-    open->ends_behind = open->ends_behind || is_wanted || open->is_sample || flight->is_sparse ||
-                        is_alone || open->charged_ns >= FLIGHT_BATCH_NS ||
+    open->ends_behind = is_wanted || open->is_sample || flight->is_sparse || is_alone ||
+                        open->charged_ns >= FLIGHT_BATCH_NS ||
                         open->launches >= estimate_batch_limit(estimate);
     if (open->charged_ns >= FLIGHT_BATCH_NS)
         flight->has_pauses = false;
+    open->ender = &own;
     flight->measure_next = false;
-    return true;
+    return open->ends_behind || is_first;
 }
 
 bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
-    if (!handover_end(device, open))
-        return false; /* it was given up */
-    bool is_first = open->recorded_ns != 0;
+    if (open == NULL)
+        return false;
+    bool is_first = open->recorded_ns != 0 && open->opener == &own;
     int64_t slow_ns = open->is_sample ? open->opened_ns + SLOW_SAMPLE_NS
                       : is_first      ? open->recorded_ns + SLOW_LAUNCH_NS
                                       : open->opened_ns + STALE_AFTER_NS;
-    if (open->launched_ns == 0)
+    if (open->launched_ns == 0 && open->opener == &own && open->launches == 1)
         open->launched_ns = now_ns;
     if (is_first)
         timing_began(&flight->timing, now_ns);
-    if (!open->ends_behind)
-        return true;
-    if (handover_is_pending(open, now_ns))
-        return false;
+    if (!open->ends_behind || open->ender != &own)
+        return is_first;
     /* The driver can take milliseconds for a first launch (it loads the code), with our start event
      * already on the idle GPU. Twice at most: a launch that is always slow must be learned, too. */
     bool is_slow = now_ns > slow_ns || (open->is_sample && timing_was_slow(&flight->timing, open));

@@ -39,7 +39,6 @@ struct prepaid {
     uintptr_t stream_mask; /* … or 0: there is none, and any stream will do */
     int64_t granted_ns;
     int64_t granted_at_ns;
-    const void *granted_to; /* the thread (handover.h), though any may take from it */
     uint32_t device;
 } __attribute__((aligned(64)));
 

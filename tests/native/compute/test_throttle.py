@@ -52,17 +52,3 @@ def test_next_to_others_a_burst_is_as_long_as_one_alone(
 
     burst_ns = seen.busy_ns / seen.rounds * 100 / percent
     assert burst_ns > 800 * US
-
-
-@pytest.mark.parametrize(
-    ("percent", "kernel_ns", "threads"),
-    [(20, 1000 * US, 4), (20, 1000 * US, 16), (50, 200 * US, 4)],
-)  # fmt: skip
-def test_threads_with_a_stream_each_get_the_share_of_one(
-    compile_program: Compile, percent: int, kernel_ns: int, threads: int
-) -> None:
-    """While one has its launch on the way to the driver, another one may end its measurement."""
-    seen = run_case(compile_program, "threads", percent, kernel_ns, threads)
-
-    assert seen.share == pytest.approx(percent, abs=0.5)
-    assert seen.booked_ns == pytest.approx(seen.busy_ns, rel=0.03)
