@@ -122,10 +122,7 @@ def pip_of(python: Path) -> list[str]:
 
 
 def find_uv(python: Path) -> list[str] | None:
-    """Returns the command of uv, which is installed where there is none.
-
-    None where it cannot be had.
-    """
+    """Returns the command of uv, which is installed if it is missing; None if it cannot be had."""
     own = python.with_name("uv")
     for program in (str(own), shutil.which("uv")):
         if program and answers([program, "--version"]):

@@ -64,7 +64,7 @@ class DeviceMatch:
         if self.min_bytes is not None and gpu.memory_bytes < self.min_bytes:
             return False
         if self.max_bytes is not None and not 0 < gpu.memory_bytes <= self.max_bytes:
-            return False  # one that is unknown is none that was meant
+            return False  # an unknown name cannot be the one that was meant
         if isinstance(self.mig, str):
             return gpu.mig is not None and gpu.mig.profile == self.mig
         is_cut = gpu.mig is not None or gpu.is_mig_enabled

@@ -42,7 +42,7 @@ class WatchPolicy(StrEnum):
     TERMINATE = "terminate"
 
 
-#: Of what the kubelet takes before the slash of a resource: it puts ``requests.`` in front.
+#: The part of a resource before the slash, as the kubelet takes it: it puts ``requests.`` in front.
 _DOMAIN_CHARACTERS = 253 - len("requests.")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _FIELD_AT = re.compile(r"^(?P<text>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.S)

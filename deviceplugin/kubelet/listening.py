@@ -64,5 +64,5 @@ class Listening:
         return now_s - self.since_s >= wait_s
 
     def is_missing(self, now_s: float) -> bool:
-        """Returns whether there should be a stream and is none."""
+        """Returns whether a stream should be open and is not."""
         return not self.is_open and (self.was_open or now_s - self._first_s >= OPENS_WITHIN_S)

@@ -13,7 +13,7 @@ from .node_view import DRAINS, DeviceRoom, GpuRoom
 from .plans import Refusal, short
 from .wishes import Wishes
 
-#: Of what people write for bytes: Gi, G, Mi, M, Ki, k.
+#: The units that people write for bytes: Gi, G, Mi, M, Ki, k.
 _SUFFIXES = (1 << 30, 10**9, 1 << 20, 10**6, 1 << 10, 1000)
 
 
