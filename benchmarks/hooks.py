@@ -7,7 +7,9 @@ after another; what a subject adds is the difference of the medians within a rou
 drifts of the machine fall out. Shown are median and quartiles of these differences.
 
 Instructions do not depend on the machine: callgrind counts them for two numbers of calls, and the
-difference of the counts over the difference of the calls is what one call costs.
+difference of the counts over the difference of the calls is what one call costs. Meanwhile the
+clock counts how often it was read (``native/counted_clock.c``), since some of the work is done once
+in so many milliseconds and a slow machine would do it for fewer calls.
 """
 
 import os
@@ -27,7 +29,7 @@ from libvgpu.sim import Machine, ideal_profile
 
 from . import clients
 from .figure import Figure, Measurement, Options, spread
-from .nulldriver import DEVICE_UUID, build_client, build_driver
+from .nulldriver import DEVICE_UUID, build_client, build_driver, build_preload
 
 _LIMIT_BYTES = 1 << 30
 _CONTEXT_BYTES = 1 << 20  # as the node agent says it
@@ -141,13 +143,20 @@ class Bench:
         return statistics.median(times_ns) / (waiting if case.calls > 1 else 1.0)
 
     def count_instructions(self, preload: Path | None, case: Case, way: str) -> float:
-        """Returns the instructions of one call, by callgrind."""
+        """Returns the instructions of one call, by callgrind.
+
+        Raises:
+            VgpuError: a part does not compile, the client fails, or callgrind says no total.
+        """
         totals = []
+        clock = build_preload("counted_clock", self.directory)
         for calls in (_FEW_CALLS, _MANY_CALLS):
             report = self.directory / "callgrind.out"
             command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={report}", "-q",
                        str(self.client), case.word, way, str(calls), "1"]  # fmt: skip
-            clients.run(command, self.environment(preload, case), _COUNT_TIMEOUT_SECONDS)
+            environment = self.environment(preload, case)
+            environment["LD_PRELOAD"] = f"{clock} {environment.get('LD_PRELOAD', '')}".strip()
+            clients.run(command, environment, _COUNT_TIMEOUT_SECONDS)
             found = _TOTAL.search(report.read_text())
             if found is None:
                 raise VgpuError(f"callgrind wrote no total into {report}")

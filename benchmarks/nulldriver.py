@@ -124,3 +124,14 @@ def build_client(name: str, driver: Path, *further: str) -> Path:
     sources = [str(_NATIVE / f"{source}.c") for source in (name, *further)]
     _compile([*sources, str(driver), "-ldl", "-pthread", "-o", str(program)])
     return program
+
+
+def build_preload(name: str, directory: Path) -> Path:
+    """Builds ``native/<name>.c`` as a library to preload; returns its path.
+
+    Raises:
+        VgpuError: there is no compiler, or it fails.
+    """
+    library = directory / f"{name}.so"
+    _compile(["-shared", "-fPIC", str(_NATIVE / f"{name}.c"), "-o", str(library)])
+    return library
