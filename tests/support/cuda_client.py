@@ -5,6 +5,7 @@ raises `CudaError` with the driver's code where the driver refuses.
 """
 
 import ctypes
+import sys
 import time
 from typing import Any
 
@@ -72,6 +73,12 @@ def allocate_until_refused(piece_bytes: int) -> tuple[list[Any], int]:
         if int(answer[0]) != 0:
             return pieces, int(answer[0])
         pieces.append(answer[1])
+
+
+def look(name: str) -> None:
+    """Stops the calling program until its test has looked (`support.walk`)."""
+    print(f"look {name}", flush=True)
+    sys.stdin.readline()
 
 
 class Spinner:

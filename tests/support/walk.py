@@ -1,9 +1,8 @@
 """Programs that stop now and then, for a look at what their slice and the machine say of them.
 
-The program calls ``look("name")`` (from this module, too) where it is to be looked at.
+The program calls ``look("name")`` of `support.cuda_client` where it is to be looked at.
 """
 
-import sys
 from dataclasses import dataclass
 
 from support.slices import Slice
@@ -17,12 +16,6 @@ class Look:
     taken_bytes: int
 
 
-def look(name: str) -> None:
-    """Stops the calling program until its test has looked."""
-    print(f"look {name}", flush=True)
-    sys.stdin.readline()
-
-
 def look_at(part: Slice) -> Look:
     """Looks at a slice whose programs stand still."""
     taken = part.machine.books()[0].memory_used_bytes
@@ -31,7 +24,7 @@ def look_at(part: Slice) -> Look:
 
 def walk(part: Slice, code: str, *arguments: str) -> tuple[dict[str, Look], list[str]]:
     """Runs a program to its end; returns the looks by name, and the other words it printed."""
-    process = part.start(f"from support.walk import look\n{code}", *arguments)
+    process = part.start(f"from support.cuda_client import look\n{code}", *arguments)
     assert process.stdout is not None and process.stdin is not None
     looks, words = {}, []
     for line in process.stdout:
