@@ -6,7 +6,6 @@
  * that it does not know. FAULT plants a fault that the search must find. */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "search.h"
 
@@ -21,7 +20,8 @@
     }
 #define CLAIM_RESERVE_RELEASE(bytes) {{CLAIM, 0}, {RESERVE, bytes}, {RELEASE_ALL, 0}}
 
-/* OPEN: shows a fault that is known and not fixed; searched by its name only. */
+/* QUICK: below half a million states each. OPEN: shows a fault that is known and not fixed;
+ * searched by its name only. */
 enum part { QUICK, FULL, OPEN };
 
 struct named {
@@ -74,7 +74,7 @@ static const struct named scenarios[] = {
       8,
       5,
       0},
-     QUICK},
+     FULL},
     {{"joined",
       3,
       3,
@@ -159,13 +159,6 @@ static const char *const fault_names[FAULT_COUNT] = {
     [FAULT_JOIN_SAME_TOTAL] = "join-same-total",
 };
 
-static double now_s(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
-}
-
 static bool plant(const char *name)
 {
     for (int fault = 0; fault < FAULT_COUNT; fault++)
@@ -179,10 +172,9 @@ static bool plant(const char *name)
 static const char *search(const struct scenario *searched)
 {
     scenario = searched;
-    double start_s = now_s();
     struct search_result result = search_run();
-    printf("%s: %llu states in %.1f s: %s\n", searched->name, (unsigned long long)result.states,
-           now_s() - start_s, result.wrong ? result.wrong : "everything holds");
+    printf("%s: %llu states: %s\n", searched->name, (unsigned long long)result.states,
+           result.wrong ? result.wrong : "everything holds");
     fflush(stdout);
     return result.wrong;
 }

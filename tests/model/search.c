@@ -7,6 +7,7 @@
 #include "seen_set.h"
 
 #define MOST_DEPTH (1u << 20)
+#define MOST_STATES (64u << 20)
 #define MOST_STEPS_ALONE 300
 #define ALONE_EVERY 4 /* states */
 
@@ -179,8 +180,8 @@ struct search_result search_run(void)
             depth--;
             continue;
         }
-        if (depth == MOST_DEPTH) {
-            result.wrong = "the search goes too deep";
+        if (depth == MOST_DEPTH || seen.count == MOST_STATES) {
+            result.wrong = depth == MOST_DEPTH ? "the search goes too deep" : "too many states";
             break;
         }
         frames[depth].state = top->state;

@@ -1,6 +1,8 @@
 """Every order of steps, crashes and limit changes, in a model of the ledger.
 
-Short: the quick scenarios. Long (``VGPU_LONG=1``, and ``make model``): all of them.
+Short: the quick scenarios, which show every planted fault but three; those show in the first states
+of a scenario that is searched to its end in the long form only (``VGPU_LONG=1``, and ``make
+model``). A search is bounded by the states it may find, never by time.
 """
 
 import re
@@ -11,7 +13,7 @@ import pytest
 
 from support import IS_LONG, Compile
 
-SCENARIOS, LEAST_STATES = ("all", 60_000_000) if IS_LONG else ("quick", 2_000_000)
+SCENARIOS, LEAST_STATES = ("all", 60_000_000) if IS_LONG else ("quick", 800_000)
 PARTS = tuple(
     f"tests/model/{name}.c" for name in ("pieces", "search", "seen_set", "steps", "world")
 )
@@ -36,7 +38,7 @@ def model(compile_program: Compile) -> Path:
     return compile_program("../model/ledger_model.c", *PARTS)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(7200)  # the long form takes minutes; only what hangs reaches it
 def test_nothing_wrong_is_reached_by_any_order_of_steps_crashes_and_limits(model: Path) -> None:
     done = subprocess.run([model, SCENARIOS], capture_output=True, text=True, check=False)
 

