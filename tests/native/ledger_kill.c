@@ -97,6 +97,6 @@ int main(int argc, char **argv)
     long steps = 0;
     while (kill_after(&fixture, steps, (steps / stride) % 2))
         steps += stride;
-    printf("killed at %ld instructions\n", steps / stride);
+    printf("killed at %ld places\n", steps / stride);
     return 0;
 }

@@ -1,4 +1,4 @@
-"""A run's temporary files lie in a folder of its own (a pytest plugin), in memory where that can be.
+"""A run's temporary files lie in a folder of its own (a pytest plugin), in memory if that can be.
 
 pytest's usual one is shared by all runs of a user, and each run that begins closes it to other
 users: in the midst of a test of ours that has let them in (`support.open_to_others`). On a disk

@@ -13,8 +13,7 @@ from libvgpu._build import build_library
 from libvgpu._compile import Compiler, compile_all, find_compiler, link, said_of
 from libvgpu.errors import VgpuError
 from support import ROOT
-
-BUILD_SECONDS = 240
+from support.waiting import PATIENCE_S
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -115,19 +114,22 @@ def test_warnings_are_kept_with_the_objects(
 
 @needs_compiler
 @pytest.mark.skipif(shutil.which("nm") is None, reason="no nm")
-@pytest.mark.timeout(2 * BUILD_SECONDS)
 def test_a_python_without_packages_builds_the_shim(tmp_path: Path) -> None:
     checkout, python = tmp_path / "checkout", tmp_path / "bare/bin/python3"
     ours = shutil.ignore_patterns("*.so*", "__pycache__", "sim")
     shutil.copytree(ROOT / "libvgpu", checkout / "libvgpu", ignore=ours)
     venv.create(tmp_path / "bare", with_pip=False)
+    quick = tmp_path / "bin/cc"  # what is exported does not hang on how it is optimised
+    quick.parent.mkdir()
+    quick.write_text(f'#!/bin/sh\nexec {shutil.which("cc")} "$@" -O0 -w\n')
+    quick.chmod(0o755)
     library = checkout / "libvgpu/libvgpu.so"
 
     def build(target: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [python, "-m", "libvgpu._build", target], cwd=checkout, timeout=BUILD_SECONDS,
-            env={"PATH": os.environ["PATH"], **variables}, capture_output=True, text=True,
-            check=False,
+            [python, "-m", "libvgpu._build", target], cwd=checkout, timeout=PATIENCE_S,
+            env={"PATH": f"{quick.parent}:{os.environ['PATH']}", **variables},
+            capture_output=True, text=True, check=False,
         )  # fmt: skip
 
     first = build("shim")

@@ -3,7 +3,7 @@
 A compiler that does not optimise keeps frame pointers, spills every argument and makes no tail
 call. So the shim is built once more at -O0, by each compiler there is: lookups must still reach
 the loader with their caller's return address, launches the driver with all their arguments, and the
-16-byte atomics their flags.
+16-byte atomics their flags. The gate runs the same tests on the shim at -O2.
 """
 
 import importlib.util
@@ -15,19 +15,12 @@ import pytest
 
 from libvgpu._build import PORTABLE_COMPILER
 from libvgpu._sources import COMPILE_ARGS, INCLUDES, LIBRARIES, LINK_ARGS
-from support import IS_LONG, ROOT
+from support import ROOT
 from support.on_build import TESTS_SECONDS, assert_tests_pass_on
 
-BUILD_SECONDS = 240
 
-#: It runs tests that measure time, and has the machine to itself for them.
-pytestmark = [
-    pytest.mark.timing,
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
-]
-
-
-@pytest.mark.timeout(BUILD_SECONDS + TESTS_SECONDS)
+@pytest.mark.long
+@pytest.mark.timeout(2 * TESTS_SECONDS)
 @pytest.mark.parametrize("compiler", ["cc", "zig"])
 def test_a_shim_without_optimisation_passes_the_tests_of_the_shim(
     compiler: str, tmp_path: Path
@@ -42,7 +35,7 @@ def test_a_shim_without_optimisation_passes_the_tests_of_the_shim(
         [*command, "-shared", "-fPIC", "-O0", *arguments, *(f"-I{each}" for each in INCLUDES),
          *map(str, sorted(ROOT.glob("libvgpu/src/*/*.c"))), *LINK_ARGS, "-Wl,-soname,libvgpu.so",
          *(f"-l{each}" for each in LIBRARIES), "-o", str(tmp_path / "libvgpu.so")],
-        cwd=ROOT, check=True, timeout=BUILD_SECONDS,
+        cwd=ROOT, check=True, timeout=TESTS_SECONDS,
     )  # fmt: skip
 
     assert_tests_pass_on(tmp_path)

@@ -1,7 +1,10 @@
 """The shim on drivers of older CUDA versions, which lack some of what it hooks.
 
 Every exercise of what a driver has runs on it: each hooked row up to its version is called by its
-exact symbol. The long form runs the other tests of the shim there, too.
+exact symbol. The gate has the oldest of them, which lacks most; the rows of newer ones are held to
+NVIDIA's headers (contract/test_cuda_versions.py) and looked up there in each way
+(test_lookup_versions.py).
+The long form has all of them, and runs the other tests of the shim there.
 """
 
 import os
@@ -13,19 +16,19 @@ import pytest
 
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim.spec import DRIVER_VERSIONS
-from support import IS_LONG, ROOT
+from support import ROOT
 from support.exercise_runner import named, run_all
+from support.on_build import OTHERS, TESTS_SECONDS
 from support.simulated_driver import CUDA
 
-SHORT = ("11.8", "12.4")
+SHORT = ("11.8",)
 #: What takes time by the clock is tried on the newest driver in the short form.
-TIMES = [pytest.mark.timing, pytest.mark.skipif(not IS_LONG, reason="in the long form only")]
+TIMES = [pytest.mark.timing, pytest.mark.long]
 #: 11.4 and 12.2 are there for releases of the driver. An exercise runs where everything that it
 #: names is, and some name what came after 12.2. Before 11.6 nobody can ask for an array's size.
 LONG = ("11.8", "12.4", "12.8")
 #: How many of the other tests pass at least.
 LEAST_TESTS = {"11.8": 100, "12.4": 240, "12.8": 240}
-TESTS_SECONDS = 400
 
 #: What runs by itself for long or measures the machine rather than the driver is left out.
 LEFT_OUT = ("unoptimised", "versions", "mps_limits", "uncapped")
@@ -54,7 +57,9 @@ def test_every_hooked_function_of_an_older_driver_is_exercised_there(cuda: str) 
 @pytest.mark.parametrize(
     "measuring", [False, pytest.param(True, marks=TIMES)], ids=["effects", "times"]
 )
-@pytest.mark.parametrize("cuda", LONG if IS_LONG else SHORT)
+@pytest.mark.parametrize(
+    "cuda", [pytest.param(cuda, marks=[pytest.mark.long] * (cuda not in SHORT)) for cuda in LONG]
+)
 def test_the_hooked_functions_of_an_older_driver_do_what_their_rows_promise(
     cuda: str, measuring: bool
 ) -> None:
@@ -84,12 +89,12 @@ def shim_tests(version: int) -> list[str]:
     ]
 
 
-@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
-@pytest.mark.timeout(TESTS_SECONDS + 10)
+@pytest.mark.long
+@pytest.mark.timeout(2 * TESTS_SECONDS)
 @pytest.mark.parametrize("cuda", LONG)
 def test_the_shim_tests_pass_on_an_older_driver(cuda: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", "not timing",
+        [sys.executable, "-m", "pytest", "-q", "-m", OTHERS,
          *shim_tests(DRIVER_VERSIONS[cuda])],
         cwd=ROOT, capture_output=True, text=True, timeout=TESTS_SECONDS,
         env=os.environ | {CUDA: cuda, "VGPU_LONG": "0"}, check=False,
