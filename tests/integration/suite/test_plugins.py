@@ -65,7 +65,7 @@ def run_pytest(folder: Path, code: str, *more: str) -> subprocess.CompletedProce
          "-p", "support.quiet", "-p", "support.watchdog", *more,
          "--rootdir", str(folder), str(folder / "test_given.py")],
         cwd=folder, env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin"},
-        capture_output=True, text=True, timeout=60,
+        capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from libvgpu.allocation_dirs import META
 from support import CLIENT_PATH, ROOT
 from support.doctor import Finding, doctor, of, put
 from support.simulated_node import SimulatedNode
-from support.waiting import wait_until
+from support.waiting import PATIENCE_S, wait_until
 
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 RESOURCES = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
@@ -382,7 +382,7 @@ def test_the_slice_of_a_run_that_was_killed(node: SimulatedNode) -> None:
     command = found["fix"].partition(": ")[2].split()
     assert command[:2] == ["vgpuctl", "run"]
     subprocess.run(
-        [sys.executable, "-m", *command], cwd=ROOT, env=environment, check=True, timeout=60
+        [sys.executable, "-m", *command], cwd=ROOT, env=environment, check=True, timeout=PATIENCE_S
     )
     assert of(run_on(node), "leftovers") == []
 

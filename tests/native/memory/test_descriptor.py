@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from support import Compile
+from support.waiting import PATIENCE_S
 
 
 # A character device is what a real driver exports; the simulated one gives out memfds.
@@ -14,6 +15,6 @@ def test_a_mark_lasts_as_long_as_a_copy_of_its_descriptor(
 ) -> None:
     program = compile_program("descriptor_marks.c", "libvgpu/src/memory/descriptor.c")
 
-    done = subprocess.run([program, file], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([program, file], capture_output=True, text=True, timeout=PATIENCE_S)
 
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

@@ -6,20 +6,20 @@ import subprocess
 import pytest
 
 from support import IS_LONG, ROOT, Compile
+from support.waiting import PATIENCE_S
 
 NAMES = ("vmm", "vmm_books", "vmm_records", "vmm_ranges", "vmm_address", "vmm_tiles",
          "sparse_array", "allocation_map")  # fmt: skip
 PURE = tuple(f"libvgpu/src/memory/{name}.c" for name in NAMES)
 CASES = re.findall(r"^    CASE\((\w+)\)", (ROOT / "tests/native/vmm_books.c").read_text(), re.M)
 ROUNDS, SEEDS = (300, 4) if IS_LONG else (100, 1)
-SECONDS = 100
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_books_after(compile_program: Compile, case: str) -> None:
     program = compile_program("vmm_books.c", *PURE, flags=("-fsanitize=address,undefined",))
 
-    done = subprocess.run([program, case], capture_output=True, text=True, timeout=SECONDS)
+    done = subprocess.run([program, case], capture_output=True, text=True, timeout=PATIENCE_S)
 
     assert done.returncode == 0, done.stderr
 
@@ -35,7 +35,7 @@ def test_racing_threads_never_free_what_the_driver_keeps(
         [program, manners, str(ROUNDS), str(seed)],
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=PATIENCE_S,
     )
 
     assert done.returncode == 0, done.stderr

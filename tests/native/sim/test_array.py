@@ -170,29 +170,31 @@ say(same=bytes(back) == data, late=bytes(late) == data,
     }
 
 
-@pytest.mark.parametrize(
-    ("wrong", "code"),
-    [
-        ("0, 0, 0", 1),
-        ("8, 0, 8", 1),  # deep without rows
-        ("131073, 0, 0", 1),
-        ("8, 65537, 0", 1),
-        ("8, 8, 5, Flags=cuda.CUDA_ARRAY3D_CUBEMAP", 1),
-        ("8, 4, 6, Flags=cuda.CUDA_ARRAY3D_CUBEMAP", 1),
-        ("8, 8, 0, Flags=cuda.CUDA_ARRAY3D_LAYERED", 1),
-        ("8, 8, 8, Flags=cuda.CUDA_ARRAY3D_TEXTURE_GATHER", 1),
-        ("8, 8, 0, NumChannels=3", 1),
-        ("8, 8, 0, Flags=1 << 20", 1),
-        ("8, 8, 0, Flags=cuda.CUDA_ARRAY3D_VIDEO_ENCODE_DECODE", 801),
-        ("8, 8, 0, Format=cuda.CUarray_format.CU_AD_FORMAT_NV12", 801),
-        ("16384, 16384, 16384, Format=FLOAT", 2),  # 64 TiB
-    ],
-)
-def test_arrays_that_cannot_be_are_refused(machine: Machine, wrong: str, code: int) -> None:
-    said = json.loads(
-        run(machine, ARRAYS + f"say(code=int(cuda.cuArray3DCreate(form({wrong}))[0]), free=free())")
-    )
-    assert said == {"code": code, "free": machine.devices[0].profile.memory_bytes}
+REFUSED = {
+    "0, 0, 0": 1,
+    "8, 0, 8": 1,  # deep without rows
+    "131073, 0, 0": 1,
+    "8, 65537, 0": 1,
+    "8, 8, 5, Flags=cuda.CUDA_ARRAY3D_CUBEMAP": 1,
+    "8, 4, 6, Flags=cuda.CUDA_ARRAY3D_CUBEMAP": 1,
+    "8, 8, 0, Flags=cuda.CUDA_ARRAY3D_LAYERED": 1,
+    "8, 8, 8, Flags=cuda.CUDA_ARRAY3D_TEXTURE_GATHER": 1,
+    "8, 8, 0, NumChannels=3": 1,
+    "8, 8, 0, Flags=1 << 20": 1,
+    "8, 8, 0, Flags=cuda.CUDA_ARRAY3D_VIDEO_ENCODE_DECODE": 801,
+    "8, 8, 0, Format=cuda.CUarray_format.CU_AD_FORMAT_NV12": 801,
+    "16384, 16384, 16384, Format=FLOAT": 2,  # 64 TiB
+}
+
+
+def test_arrays_that_cannot_be_are_refused(machine: Machine) -> None:
+    forms = ", ".join(f"[int(cuda.cuArray3DCreate(form({wrong}))[0]), free()]" for wrong in REFUSED)
+    said = json.loads(run(machine, ARRAYS + f"say(said=[{forms}])"))["said"]
+
+    whole_bytes = machine.devices[0].profile.memory_bytes
+    assert dict(zip(REFUSED, said, strict=True)) == {
+        wrong: [code, whole_bytes] for wrong, code in REFUSED.items()
+    }
 
 
 def test_an_array_tells_its_form(machine: Machine) -> None:

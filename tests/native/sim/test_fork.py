@@ -7,12 +7,11 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
+from support.waiting import PATIENCE_S
 
 FORKS = 200
-LONGEST_SECONDS = 60
 
 
-@pytest.mark.timeout(LONGEST_SECONDS + 20)
 @pytest.mark.parametrize("when", ["busy", "first"])
 def test_children_of_threads_in_the_driver_do_not_hang(
     machine: Machine, compile_program: Compile, when: str
@@ -25,7 +24,7 @@ def test_children_of_threads_in_the_driver_do_not_hang(
         env=machine.environment(),
         text=True,
         capture_output=True,
-        timeout=LONGEST_SECONDS,
+        timeout=PATIENCE_S,
     )
 
     assert done.returncode == 0, done.stderr

@@ -40,28 +40,28 @@ def test_commands(control: Control) -> None:
     assert control.ask("get_default_device_pinned_mem_limit 0") == "4G"
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "set_default_active_thread_percentage 0",
-        "set_default_active_thread_percentage 101",
-        "set_default_active_thread_percentage half",
-        "set_default_device_pinned_mem_limit 9 4G",
-        "set_default_device_pinned_mem_limit 0 lots",
-        "get_coffee",
-        "get_client_list 1",
-        "set_active_thread_percentage 1 50",
-        "shutdown_server 1 -f",
-        "start_server -uid root",
-        "quit -t soon",
-    ],
-)
-def test_bad_commands_change_nothing(control: Control, command: str) -> None:
-    done = control.tool(say=command)
+BAD_COMMANDS = [
+    "set_default_active_thread_percentage 0",
+    "set_default_active_thread_percentage 101",
+    "set_default_active_thread_percentage half",
+    "set_default_device_pinned_mem_limit 9 4G",
+    "set_default_device_pinned_mem_limit 0 lots",
+    "get_coffee",
+    "get_client_list 1",
+    "set_active_thread_percentage 1 50",
+    "shutdown_server 1 -f",
+    "start_server -uid root",
+    "quit -t soon",
+]
 
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert control.ask("get_default_active_thread_percentage") == "100.0"
+
+def test_bad_commands_change_nothing(control: Control) -> None:
+    for command in BAD_COMMANDS:
+        done = control.tool(say=command)
+
+        assert done.returncode == 1, command
+        assert done.stderr.count("\n") == 1, command
+        assert control.ask("get_default_active_thread_percentage") == "100.0", command
 
 
 def test_quit_ends_the_daemon(control: Control) -> None:

@@ -312,7 +312,7 @@ def test_a_server_takes_so_many_clients_as_the_architecture_allows(
             env={**machine.environment(), **control.env()},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=True,
         ).stdout.split()
 
@@ -330,7 +330,7 @@ def as_nobody(control: Control) -> int:
         env={**control.machine.environment({}), **control.env()},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         user=NOBODY,
         group=NOBODY,
         check=True,

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import IS_LONG, ROOT, Compile
+from support.waiting import PATIENCE_S
 
 MOST_POINTS = 0 if IS_LONG else 100
 PURE = tuple(
@@ -33,7 +34,9 @@ LEAST_POINTS = {
 
 def run(*command: object) -> subprocess.CompletedProcess[str]:
     arguments = [str(argument) for argument in command]
-    return subprocess.run(arguments, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
 
 
 @pytest.mark.parametrize("work", LEAST_POINTS)

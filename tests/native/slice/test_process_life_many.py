@@ -16,6 +16,7 @@ from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG, Compile
 from support.simulated_driver import driver_version
 from support.slices import Slice
+from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
@@ -23,7 +24,6 @@ BLOCK = 2 * MIB
 LIMIT = 1 << 30
 IN_SEQUENCE = 10_000 if IS_LONG else 400
 AT_ONCE = 200 if IS_LONG else 100  # the simulated driver has room for 256
-SECONDS = 100
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def run(program: Path, environment: dict[str, str], *numbers: int) -> tuple[list
         env=environment,
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=PATIENCE_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import IS_LONG, ROOT, Compile
+from support.waiting import PATIENCE_S
 
 LEDGER = tuple(
     f"libvgpu/src/slice/{name}.c"
@@ -39,7 +40,7 @@ def run(*command: object) -> subprocess.CompletedProcess[str]:
     arguments = [str(argument) for argument in command]
     environment = {**os.environ, "LD_LIBRARY_PATH": str(DRIVERS)}
     return subprocess.run(
-        arguments, capture_output=True, text=True, timeout=100, check=False, env=environment
+        arguments, capture_output=True, text=True, timeout=PATIENCE_S, check=False, env=environment
     )
 
 

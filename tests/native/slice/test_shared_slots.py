@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import IS_LONG, Compile
+from support.waiting import PATIENCE_S
 
 SOURCES = tuple(
     f"libvgpu/src/slice/{name}.c"
@@ -26,7 +27,7 @@ BOUND = "-Wl,-z,now"  # the dynamic linker's work is not what is looked at
 
 
 def run(program: Path, *arguments: str) -> list[int]:
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=300)
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
     return [int(word) for word in done.stdout.split() if word.isdigit()]
 

@@ -14,12 +14,12 @@ from libvgpu.sim import Machine
 from support import IS_LONG, Compile
 from support.slices import Slice
 from support.vmm_programs import VMM
+from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
 GIB, MIB = 1 << 30, 1 << 20
 ROUNDS, SEEDS = (40, 4) if IS_LONG else (12, 1)
 STRESS_BYTES = 128 * MIB
-SECONDS = 60
 
 
 def ran(part: Slice, code: str, *, shim: bool = True) -> list[int]:
@@ -35,7 +35,7 @@ whole = create(1024 * MIB); print(used(), ask(GRANULE), used())
 print(release(whole), used(), ask(1024 * MIB + GRANULE), ask(1024 * MIB))
 """
     process = part.start(VMM + code)
-    stdout, stderr = process.communicate(timeout=SECONDS)
+    stdout, stderr = process.communicate(timeout=PATIENCE_S)
 
     assert stdout.split() == ["1024", "2", "1024", "0", "0", "2", "0"]
     lines = stderr.splitlines()
@@ -200,4 +200,4 @@ def test_ledger_and_driver_agree_whenever_racing_threads_stand_still(
     assert seen[-1] == 0
     assert max(seen) > STRESS_BYTES / 2
     assert refusals > 0
-    assert process.wait(SECONDS) == 0
+    assert process.wait(PATIENCE_S) == 0
