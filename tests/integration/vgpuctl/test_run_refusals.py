@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support import CLIENT_PATH
+from support.ctl_here import run_here
 from support.waiting import PATIENCE_S
 
 PROFILES = ("t4", "a100-40g", "a100-80g", "h100-80g", "h200-141g", "l40s")
@@ -37,9 +38,13 @@ class RefusingCtl:
             timeout=PATIENCE_S,
         )
 
+    def here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """What is refused before anything starts."""
+        return run_here(*arguments, environment=self.environment)
+
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
         command = ("--", "touch", str(self.marker))
-        return self("run", "--run-dir", str(self.run_dir), *options, *command)
+        return self.here("run", "--run-dir", str(self.run_dir), *options, *command)
 
     def leavings(self) -> list[str]:
         """Returns every file, and every directory of a slice or machine."""
@@ -106,7 +111,7 @@ def test_bad_input_is_one_sentence_and_leaves_nothing(
     "arguments", [["run", "--simulate", "h100"], ["run"], ["run", "--"], ["sim", "run", "h100"]]
 )
 def test_a_missing_command_is_wrong_usage(ctl: RefusingCtl, arguments: list[str]) -> None:
-    result = ctl(*arguments)
+    result = ctl.here(*arguments)
 
     assert result.returncode == 2
     _assert_one_sentence(result)
@@ -135,7 +140,7 @@ def test_a_command_that_cannot_start_leaves_nothing(
      ["config", "validate"], ["sim", "run"]],
 )  # fmt: skip
 def test_wrong_usage_is_one_sentence_and_a_hint(ctl: RefusingCtl, arguments: list[str]) -> None:
-    result = ctl(*arguments)
+    result = ctl.here(*arguments)
 
     assert result.returncode == 2
     _assert_one_sentence(result)
@@ -173,7 +178,7 @@ def test_a_bad_config_file_is_refused_with_its_line(ctl: RefusingCtl, tmp_path: 
     config = tmp_path / "config.yaml"
     config.write_text("version: v1\nsharng:\n  fractional: []\n")
 
-    result = ctl("config", "validate", str(config))
+    result = ctl.here("config", "validate", str(config))
 
     assert result.returncode == 2
     _assert_one_sentence(result)
@@ -184,14 +189,14 @@ def test_a_bad_config_file_is_refused_with_its_line(ctl: RefusingCtl, tmp_path: 
 def test_each_named_config_of_a_directory_is_checked(ctl: RefusingCtl, tmp_path: Path) -> None:
     directory = tmp_path / "configs"
     directory.mkdir()
-    empty = ctl("config", "validate", str(directory))
+    empty = ctl.here("config", "validate", str(directory))
     for name in ("a", "b"):
         (directory / name).write_text("version: v1\n")
     (directory / "..2026").mkdir()
-    good = ctl("config", "validate", str(directory))
+    good = ctl.here("config", "validate", str(directory))
     (directory / "b").write_text("version: v2\n")
 
-    bad = ctl("config", "validate", str(directory))
+    bad = ctl.here("config", "validate", str(directory))
 
     assert (empty.returncode, good.returncode, bad.returncode) == (2, 0, 2)
     assert f"{directory} has no config" in empty.stderr

@@ -10,6 +10,7 @@ import pytest
 
 from libvgpu.sim import Machine, acquire, machines_root, parse_spec
 from support import CLIENT_PATH
+from support.ctl_here import run_here
 from support.waiting import PATIENCE_S
 
 
@@ -24,6 +25,8 @@ def box() -> Machine:
 
 
 def sim(*arguments: str) -> subprocess.CompletedProcess[str]:
+    if arguments[0] != "run":
+        return run_here("sim", *arguments)
     return subprocess.run(
         [sys.executable, "-m", "vgpuctl", "sim", *arguments],
         env={**os.environ, "PYTHONPATH": CLIENT_PATH},
