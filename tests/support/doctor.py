@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import ROOT
+from . import ROOT, warm
 from .output_schemas import check
 from .waiting import PATIENCE_S
 
@@ -27,13 +27,18 @@ def doctor(
         env: its environment; None: that of the test.
         prefix: of its command line.
     """
-    done = subprocess.run(
-        [*prefix, sys.executable, "-m", "vgpuctl", "doctor", "-o", "json",
-         f"--run-dir={base / 'r'}", f"--state-dir={base / state_dir}",
-         f"--kubelet-dir={base / 'k'}", *options],
-        cwd=ROOT, env=os.environ if env is None else env, capture_output=True, text=True,
-        timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+    words = [
+        *("-m", "vgpuctl", "doctor", "-o", "json", f"--run-dir={base / 'r'}"),
+        *(f"--state-dir={base / state_dir}", f"--kubelet-dir={base / 'k'}", *options),
+    ]
+    env = os.environ if env is None else env
+    if prefix:
+        done = subprocess.run(
+            [*prefix, sys.executable, *words], cwd=ROOT, env=env, capture_output=True, text=True,
+            timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    else:
+        done = warm.run(words, env)
     assert done.returncode in (0, 1), done.stderr
     found = check("doctor", done.stdout)
     assert done.returncode == any(each["level"] == "fail" for each in found)

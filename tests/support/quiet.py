@@ -32,6 +32,7 @@ import psutil
 import pytest
 from _pytest.runner import runtestprotocol
 
+from . import warm
 from .stalls import StallWatch
 
 MOST_FOREIGN_CORES = 0.25  # of one core; a hidden second program takes 1.0
@@ -64,7 +65,7 @@ class Reading:
         times = psutil.cpu_times()
         busy = times.user + times.nice + times.system + times.irq + times.softirq + times.steal
         used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-        ours = sum(each.ru_utime + each.ru_stime for each in used)
+        ours = sum(each.ru_utime + each.ru_stime for each in used) + warm.used_seconds()
         return cls(time.monotonic(), busy, ours, times.steal)
 
     def foreign_cores_since(self, earlier: "Reading") -> float:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from libvgpu.sim import DeviceBooks, Machine
 
-from . import CLIENT_PATH
+from . import CLIENT_PATH, warm
 from .waiting import PATIENCE_S
 
 WARM_UP_SECONDS = 0.5
@@ -33,16 +33,20 @@ def start(
     Args:
         prefix: the command that runs it, such as ``unshare``.
     """
-    base = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
-    base["PYTHONPATH"] = CLIENT_PATH
     return subprocess.Popen(
         [*prefix, sys.executable, "-c", PRELUDE + code],
-        env={**machine.environment(base), **(env or {})},
+        env=_environment(machine, env),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def _environment(machine: Machine, env: Mapping[str, str] | None) -> dict[str, str]:
+    base = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
+    base["PYTHONPATH"] = CLIENT_PATH
+    return {**machine.environment(base), **(env or {})}
 
 
 def finish(program: subprocess.Popen[str], tell: str = "") -> str:
@@ -57,7 +61,9 @@ def finish(program: subprocess.Popen[str], tell: str = "") -> str:
 
 def run(machine: Machine, code: str, env: Mapping[str, str] | None = None) -> str:
     """Runs a program to its end and returns what it printed."""
-    return finish(start(machine, code, env))
+    done = warm.run(["-c", PRELUDE + code], _environment(machine, env))
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 BUSY_FOR_A_WHILE = """

@@ -3,23 +3,17 @@
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support import ROOT
+from support import warm
 from support.in_process_node import CONFIG, InProcessNode, running_node
-from support.waiting import PATIENCE_S
 
 
 def show(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "vgpuctl", "config", "show", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        env=os.environ | {"NO_COLOR": "1"},
-    )  # fmt: skip
+    return warm.run(["-m", "vgpuctl", "config", "show", *arguments], os.environ | {"NO_COLOR": "1"})
 
 
 @pytest.fixture

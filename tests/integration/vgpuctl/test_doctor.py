@@ -19,6 +19,7 @@ import pytest
 from libvgpu.allocation_dirs import META
 from support import CLIENT_PATH, ROOT
 from support.doctor import Finding, doctor, of, put
+from support.own_folder import SHORT
 from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
 
@@ -38,7 +39,7 @@ DEFAULT = f'[{PLUGIN}.containerd]\ndefault_runtime_name = "nvidia"\n'
 
 @pytest.fixture
 def node() -> Iterator[SimulatedNode]:
-    with tempfile.TemporaryDirectory(prefix="vd", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="vd", dir=SHORT) as name:
         node = SimulatedNode(Path(name), "t4", CONFIG, RESOURCES)
         yield node
         node.close()
@@ -307,7 +308,7 @@ def test_another_plugin_is_told_while_the_agent_is_down(node: SimulatedNode) -> 
 
 def test_mig_devices_of_another_layout_are_told_while_the_agent_is_down() -> None:
     config = CONFIG + "mig: [{profiles: {1g.5gb: 7}}]\n"
-    with tempfile.TemporaryDirectory(prefix="vd", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="vd", dir=SHORT) as name:
         node = SimulatedNode(Path(name), "a100-40g/mig=2g.10gb*3", config, [])
         try:
             (up,) = wait_until(lambda: of(run_on(node), "mig"))

@@ -22,6 +22,7 @@ from support import ROOT
 from support.doctor import Finding, doctor, of, put
 from support.fake_proc import UID, FakeProc, mount_line, pod_path
 from support.in_process_node import running_node
+from support.own_folder import SHORT
 from support.tls_api_server import make_api_server
 from support.waiting import wait_until
 from support.watched_node import HOLD, WatchedNode, can_contain
@@ -52,7 +53,7 @@ def start() -> Iterator[Start]:
     """Returns ``start(**options)``, which makes the node of the test."""
     if not can_contain():
         pytest.skip("this user may not make mount namespaces")
-    with tempfile.TemporaryDirectory(prefix="vd", dir="/tmp") as base:
+    with tempfile.TemporaryDirectory(prefix="vd", dir=SHORT) as base:
         made: list[WatchedNode] = []
 
         def make(**options: object) -> WatchedNode:

@@ -1,6 +1,7 @@
 """`vgpuctl events` shows what the agent told, with the agent and without it."""
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -13,16 +14,12 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.store.event_file import EventFile
 from deviceplugin.testing import AdmissionFailed
-from support import ROOT
+from support import ROOT, warm
 from support.in_process_node import InProcessNode, running_node
-from support.waiting import PATIENCE_S
 
 
 def events(state_dir: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "vgpuctl", "events", f"--state-dir={state_dir}", *options],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+    return warm.run(["-m", "vgpuctl", "events", f"--state-dir={state_dir}", *options], os.environ)
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from benchmarks.terminal import run_on_terminal
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice
 from deviceplugin.store.event_file import EventFile
-from support import ROOT
+from support import ROOT, warm
 from support.output_schemas import check
+from support.own_folder import SHORT
 from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.cli import cli
@@ -144,11 +145,7 @@ class Node:
         )
 
     def vgpuctl(self, words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "vgpuctl", *words], cwd=ROOT, env=self.environment,
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PATIENCE_S,
-            check=False,
-        )  # fmt: skip
+        return warm.run(["-m", "vgpuctl", *words], self.environment)
 
     def call(self, call: Call, *more: str) -> tuple["subprocess.CompletedProcess[str]", str]:
         """Returns what came of a call, and what is wrong with its end; empty where nothing is."""
@@ -170,7 +167,7 @@ class Node:
 
 @pytest.fixture(params=[RUNNING, STOPPED])
 def node(request: pytest.FixtureRequest) -> Iterator[Node]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
         made = Node(Path(name), request.param)
         try:
             yield made

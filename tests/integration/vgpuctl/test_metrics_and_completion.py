@@ -10,17 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from support import ROOT
+from support import ROOT, warm
 from support.in_process_node import InProcessNode, running_node
 from support.waiting import PATIENCE_S
 
 
 def vgpuctl(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "vgpuctl", *arguments],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        env=os.environ | environment,
-    )  # fmt: skip
+    return warm.run(["-m", "vgpuctl", *arguments], os.environ | environment)
 
 
 @pytest.fixture

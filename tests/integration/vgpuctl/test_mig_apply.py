@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,8 @@ from deviceplugin.config.source import ConfigText
 from deviceplugin.policy.gpu_numbers import GpuRecord, RecordedGpu
 from deviceplugin.store.kept_config import KeptConfig
 from libvgpu.sim import Machine, parse_spec
-from support import ROOT
+from support import warm
+from support.own_folder import SHORT
 from support.sim_programs import finish, start
 from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
@@ -32,15 +32,8 @@ def apply(
     machine: Machine, file: Path, text: str, *options: str
 ) -> subprocess.CompletedProcess[str]:
     file.write_text(text)
-    return subprocess.run(
-        [sys.executable, "-m", "vgpuctl", "mig", "apply", str(file), *options],
-        cwd=ROOT,
-        env=machine.environment(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    words = ["-m", "vgpuctl", "mig", "apply", str(file), *options]
+    return warm.run(words, machine.environment(os.environ))
 
 
 def profiles(machine: Machine, gpu: int = 0) -> list[str]:
@@ -49,7 +42,7 @@ def profiles(machine: Machine, gpu: int = 0) -> list[str]:
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
         yield Path(name)
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from libvgpu import allocation_dirs, region
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from support.own_folder import SHORT
 from vgpuctl.__main__ import main
 
 
@@ -41,7 +42,7 @@ VERBS = (
 def odd(request: pytest.FixtureRequest) -> Iterator[Path]:
     """A run directory with a slice, and an agent that gives everybody the same answer."""
     with (
-        tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name,
+        tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name,
         socket.socket(socket.AF_UNIX) as agent,
     ):
         folder = Path(name)

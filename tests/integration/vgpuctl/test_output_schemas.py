@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from support import CLIENT_PATH, ROOT
+from support import CLIENT_PATH, warm
 from support.output_schemas import check
+from support.own_folder import SHORT
 from support.simulated_node import SimulatedNode
-from support.waiting import PATIENCE_S, wait_until
+from support.waiting import wait_until
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 
@@ -57,11 +58,7 @@ class Outputs:
         assert self.program.stdout.readline() == "ready\n"
 
     def vgpuctl(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
-            [sys.executable, "-m", "vgpuctl", *arguments],
-            cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=PATIENCE_S,
-            check=False,
-        )  # fmt: skip
+        return warm.run(["-m", "vgpuctl", *arguments], self.environment)
 
     def checked(self, verb: str, *arguments: str) -> list[dict[str, object]]:
         done = self.vgpuctl(verb, *arguments, "-o", "json")
@@ -71,7 +68,7 @@ class Outputs:
 
 @pytest.fixture
 def outputs() -> Iterator[Outputs]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
         made = Outputs(Path(name))
         try:
             yield made

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from support import ROOT
+from support.own_folder import SHORT
 from support.waiting import PATIENCE_S
 
 
@@ -17,7 +18,7 @@ from support.waiting import PATIENCE_S
 def deaf(tmp_path: Path) -> Iterator[Path]:
     """A run directory whose agent takes connections and answers nobody."""
     with (
-        tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name,
+        tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name,
         socket.socket(socket.AF_UNIX) as agent,
     ):
         agent.bind(f"{name}/agent.sock")

@@ -18,8 +18,9 @@ from libvgpu.artifacts import SIM_BINARY_DIR
 from libvgpu.errors import MpsError, UsageError
 from libvgpu.limits import Family
 from libvgpu.sim import PROFILES, Machine
-from support import CLIENT_PATH
+from support import CLIENT_PATH, warm
 from support.mps_control import TOOL, Control, is_gone
+from support.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import mps_server
 
@@ -98,7 +99,7 @@ class MpsRuns:
 @pytest.fixture
 def runs() -> Iterator[MpsRuns]:
     # Short, whatever the test is called: `limits` has room for 127 bytes of a pipe directory.
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
         made = MpsRuns(Path(name))
         yield made
         for process in made.started:
@@ -112,7 +113,7 @@ def runs() -> Iterator[MpsRuns]:
 @pytest.fixture
 def control(tmp_path: Path) -> Iterator[Control]:
     machine = Machine.create([PROFILES["t4"]] * 2, tmp_path / "machine")
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
         yield Control(machine, Path(name))
 
 
@@ -143,13 +144,7 @@ def test_ps_and_doctor_say_that_they_share_a_server(runs: MpsRuns) -> None:
     uuid = Path(pipe).parent.name
 
     def said(*words: str) -> Any:
-        done = subprocess.run(
-            [sys.executable, "-m", "vgpuctl", *words, "-o", "json"],
-            env=runs.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        done = warm.run(["-m", "vgpuctl", *words, "-o", "json"], runs.environment)
         return json.loads(done.stdout)
 
     assert [row["concurrency"] for row in said("ps")] == ["mps"]

@@ -12,7 +12,7 @@ import pytest
 
 from libvgpu import region
 from libvgpu.limits import ComputeMode
-from support import CLIENT_PATH
+from support import CLIENT_PATH, warm
 from support.grants import FREE, NONE, grant_mode
 from support.waiting import PATIENCE_S, wait_until
 
@@ -280,13 +280,7 @@ def test_a_run_without_a_limit_has_what_the_others_left(runs: NeighbourRuns) -> 
 
 def test_a_name_is_one_live_runs_and_the_target_of_other_verbs(runs: NeighbourRuns) -> None:
     def vgpuctl(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "vgpuctl", *words],
-            env=runs.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        return warm.run(["-m", "vgpuctl", *words], runs.environment)
 
     first = runs.start("--name", "train", "--core", "40")
 

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from support import CLIENT_PATH
+from support import CLIENT_PATH, warm
 from support.talker import Talker
-from support.waiting import PATIENCE_S
 
 GIB = 1 << 30
 OUT_OF_MEMORY = 2
@@ -39,13 +38,7 @@ class SetRuns:
         return self.started[-1]
 
     def vgpuctl(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "vgpuctl", *words],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        return warm.run(["-m", "vgpuctl", *words], self.environment)
 
     def names(self) -> list[str]:
         return [row["allocation"] for row in json.loads(self.vgpuctl("ps", "-o", "json").stdout)]

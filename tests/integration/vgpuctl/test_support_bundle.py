@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from support import ROOT
+from support import ROOT, open_to_others, warm
+from support.own_folder import SHORT
 from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S
 
@@ -31,7 +32,7 @@ OF_AGENT = {"state.json", "config.json", "metrics.txt"}
 
 @pytest.fixture
 def node() -> Iterator[SimulatedNode]:
-    with tempfile.TemporaryDirectory(prefix="vb", dir="/tmp") as base:
+    with tempfile.TemporaryDirectory(prefix="vb", dir=SHORT) as base:
         resources = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
         node = SimulatedNode(Path(base), "h100", CONFIG, resources)
         node.admit("a-tenant", vgpu_core=30, vgpu_memory=4)
@@ -44,12 +45,11 @@ def node() -> Iterator[SimulatedNode]:
 def bundle(
     node: SimulatedNode, file: Path, *options: str
 ) -> tuple["subprocess.CompletedProcess[str]", dict[str, str]]:
-    done = subprocess.run(
-        [sys.executable, "-m", "vgpuctl", "support-bundle", str(file),
+    done = warm.run(
+        ["-m", "vgpuctl", "support-bundle", str(file),
          f"--run-dir={node.base / 'r'}", f"--kubelet-dir={node.base / 'k'}",
          f"--state-dir={node.base / 's'}", *options],
-        cwd=ROOT, env=node.machine.environment(os.environ) | {"A_SECRET": "hush-hush"},
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        node.machine.environment(os.environ) | {"A_SECRET": "hush-hush"},
     )  # fmt: skip
     if done.returncode:
         return done, {}
@@ -113,9 +113,7 @@ def test_without_the_agent_it_has_the_rest_and_says_what_it_lacks(
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 def test_an_ordinary_user_is_told_what_was_left_out(node: SimulatedNode, tmp_path: Path) -> None:
     tmp_path.chmod(0o777)
-    for above in tmp_path.parents:
-        if above.is_relative_to("/tmp") and above != Path("/tmp"):
-            above.chmod(0o755)
+    open_to_others(tmp_path.parent)
     file = tmp_path / "b.tar.gz"
     # Not `user=`: Python would fork for it, and gRPC does not outlive that in this process.
     done = subprocess.run(

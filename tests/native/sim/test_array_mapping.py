@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 from libvgpu.sim import PROFILES, Machine
 from support.sim_programs import run
@@ -56,7 +57,7 @@ def release(handle): return code(cuda.cuMemRelease(handle))
 )
 
 
-def said_by(machine: Machine, code: str) -> dict[str, object]:
+def said_by(machine: Machine, code: str) -> dict[str, Any]:
     said: dict[str, object] = json.loads(run(machine, MAPPING + code))
     return said
 
@@ -85,7 +86,7 @@ say(row=of(1000), flat=of(100, 10, Format=FLOAT, NumChannels=4), deep=of(65, 33,
     layers=of(64, 64, 3, flags=LAYERED), cube=of(32, 32, 6, flags=cuda.CUDA_ARRAY3D_CUBEMAP),
     levels=of_levels(5, 100, 60), deep_levels=of_levels(3, 40, 30, 20, Format=FLOAT))
 """
-    assert set(map(tuple, said_by(machine, code).values())) == {(0, True, 0)}  # type: ignore[arg-type]
+    assert set(map(tuple, said_by(machine, code).values())) == {(0, True, 0)}
 
 
 def test_memory_mapped_to_a_deferred_array_lives_until_it_is_unmapped(machine: Machine) -> None:

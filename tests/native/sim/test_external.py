@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def done(memory): return code(cuda.cuDestroyExternalMemory(memory))
 """
 
 
-def said_by(machine: Machine, code: str) -> dict[str, object]:
+def said_by(machine: Machine, code: str) -> dict[str, Any]:
     said: dict[str, object] = json.loads(run(machine, SERVE + EXTERNAL + code))
     return said
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ context = open_context()
 """
 
 
-def said(machine: Machine, code: str, **env: str) -> dict[str, object]:
+def said(machine: Machine, code: str, **env: str) -> dict[str, Any]:
     answer: dict[str, object] = json.loads(run(machine, PRELUDE + code, env))
     return answer
 

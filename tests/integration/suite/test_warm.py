@@ -1,0 +1,73 @@
+"""Programs that are forked from a warm one (`support.warm`) are as others are."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from support import CLIENT_PATH, ROOT, warm
+
+PROGRAMS = {
+    "what it was given": "import os, sys; print(sys.argv, os.environ['GIVEN'], sys.stdin.read())",
+    "a status": "import sys; print('said'); sys.exit(3)",
+    "a sentence": "import sys; sys.exit('no')",
+    "an exception": "1 / 0",
+    "the end of all threads": (
+        "import atexit, threading, time; atexit.register(print, 'end')\n"
+        "threading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()"
+    ),
+    "a signal": "import os; os.kill(os.getpid(), 9)",
+}
+
+
+@pytest.mark.parametrize("what", PROGRAMS)
+def test_a_program_ends_and_says_as_one_of_its_own(what: str) -> None:
+    words = ["-c", PROGRAMS[what], "one", "two"]
+    environment = {**os.environ, "PYTHONPATH": CLIENT_PATH, "GIVEN": what}
+
+    forked = warm.run(words, environment, told="told")
+    alone = subprocess.run(
+        [sys.executable, *words], env=environment, cwd=ROOT, input="told", capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+
+    assert (forked.returncode, forked.stdout) == (alone.returncode, alone.stdout)
+    assert forked.stderr.splitlines()[-1:] == alone.stderr.splitlines()[-1:]
+
+
+def test_the_next_program_knows_nothing_of_the_last() -> None:
+    environment = {**os.environ, "PYTHONPATH": CLIENT_PATH}
+    warm.run(["-c", "import os, sys; known = os.environ['LEFT'] = sys.left = 1"], environment)
+
+    told = warm.run(
+        [
+            "-c",
+            "import os, sys; print('known' in vars(), 'LEFT' in os.environ, hasattr(sys, 'left'))",
+        ],
+        environment,
+    )
+
+    assert told.stdout.split() == ["False"] * 3
+
+
+def test_no_driver_is_loaded_before_a_program_begins() -> None:
+    maps = warm.run(
+        ["-c", "print(open('/proc/self/maps').read())"],
+        {**os.environ, "PYTHONPATH": CLIENT_PATH},
+    ).stdout
+
+    assert "cuda/bindings/" in maps
+    assert "libcuda" not in maps and "libnvidia-ml" not in maps
+
+
+def test_a_program_that_hangs_is_ended_and_the_next_one_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{CLIENT_PATH}:/of-its-own"}
+    with monkeypatch.context() as patch:
+        patch.setattr(warm, "PATIENCE_S", 0.5)
+        with pytest.raises(subprocess.TimeoutExpired):
+            warm.run(["-c", "import time; time.sleep(600)"], environment)
+
+    assert warm.run(["-c", "print('next')"], environment).stdout == "next\n"

@@ -1,0 +1,172 @@
+"""Python programs of tests that begin where others have done their imports.
+
+What a CUDA client or `vgpuctl` imports takes most of its life. So a server does that once, and each
+program is a child that it forks before any of it has run: no driver is loaded by then, and no
+variable but the loader's was read. There is one server for each way to load libraries, since a
+process keeps the loader's variables that it began with; programs whose libraries are made by their
+test start by themselves, and so does what a test stops, kills or talks to (`subprocess.Popen`).
+"""
+
+import atexit
+import contextlib
+import ctypes
+import gc
+import json
+import os
+import pkgutil
+import runpy
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from support import ROOT
+from support.waiting import PATIENCE_S
+
+_LOADED = {"-c": ("json", "threading", "support.cuda_client"), "-m": ("vgpuctl",)}
+_OF_THE_LOADER = ("LD_", "PYTHON")
+_UNTOLD = ("VGPU_TEST_RUN",)  # the server is none of a test's (support/leftovers.py)
+_PR_SET_PDEATHSIG = 1
+_lock = threading.Lock()
+_servers: dict[tuple[object, ...], tuple[socket.socket, "subprocess.Popen[bytes]"]] = {}
+
+
+def run(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    *,
+    cwd: Path = ROOT,
+    told: str = "",
+) -> "subprocess.CompletedProcess[str]":
+    """Runs a Python program to its end, as `subprocess.run` does.
+
+    Args:
+        words: behind ``python``: ``-c`` and its text, or ``-m`` and a name; then its arguments.
+        env: its environment.
+        cwd: where it runs.
+        told: what it reads from stdin.
+
+    Raises:
+        TimeoutExpired: it has not ended after `PATIENCE_S`, and was killed.
+    """
+    if not all(
+        Path(folder).is_relative_to(ROOT)
+        for folder in env.get("LD_LIBRARY_PATH", str(ROOT)).split(os.pathsep)
+    ):
+        return subprocess.run(
+            [sys.executable, *words], cwd=cwd, env=env, input=told, capture_output=True, text=True,
+            timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    key = words[0], *sorted(pair for pair in env.items() if pair[0].startswith(_OF_THE_LOADER))
+    with contextlib.ExitStack() as stack:
+        files = [
+            stack.enter_context(os.fdopen(os.memfd_create(name), "w+", encoding="utf-8"))
+            for name in ("stdin", "stdout", "stderr")
+        ]
+        files[0].write(told)
+        files[0].seek(0)
+        asked = json.dumps([list(words), dict(env), str(cwd)]).encode()
+        with _lock:
+            line, server = _servers.get(key) or _servers.setdefault(key, _start(words[0], env))
+            try:
+                socket.send_fds(line, [asked], [file.fileno() for file in files])
+                status = int(line.recv(100))
+            except TimeoutError:
+                del _servers[key]
+                line.close()
+                server.kill()  # and with it the program
+                server.wait()
+                raise subprocess.TimeoutExpired([sys.executable, *words], PATIENCE_S) from None
+        for file in files:
+            file.seek(0)
+        return subprocess.CompletedProcess(words, status, files[1].read(), files[2].read())
+
+
+def used_seconds() -> float:
+    """Returns the processor time of the servers and of all programs that have ended there."""
+    stats = (Path(f"/proc/{server.pid}/stat").read_text() for _, server in _servers.values())
+    ticks = sum(int(field) for stat in stats for field in stat.rpartition(")")[2].split()[11:15])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _start(kind: str, env: Mapping[str, str]) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
+    here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    here.settimeout(PATIENCE_S)
+    code = f"from support.warm import serve; serve({there.fileno()}, {kind!r})"
+    path = os.pathsep.join([env.get("PYTHONPATH", ""), str(ROOT / "tests"), str(ROOT)])
+    with there:
+        server = subprocess.Popen(
+            [sys.executable, "-c", code], cwd=ROOT, pass_fds=[there.fileno()],
+            env={key: value for key, value in env.items() if key not in _UNTOLD}
+            | {"PYTHONPATH": path.lstrip(os.pathsep)},
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+    return here, server
+
+
+def serve(number: int, kind: str) -> None:
+    """The server, and in the children that it forks the programs."""
+    for name in _LOADED[kind]:
+        package = import_module(name)
+        for found in pkgutil.walk_packages(getattr(package, "__path__", ()), f"{name}."):
+            if not found.name.endswith("__main__"):
+                import_module(found.name)
+    line = socket.socket(fileno=number)
+    gc.collect()
+    gc.freeze()  # what the collector does not touch, a child need not copy
+    while True:
+        asked, fds, _, _ = socket.recv_fds(line, 1 << 20, 3)
+        if not asked:
+            os._exit(0)
+        child = os.fork()
+        if child == 0:
+            line.close()
+            break
+        for fd in fds:
+            os.close(fd)
+        line.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+    words, env, where = json.loads(asked)
+    _end_as(lambda: _become(words, env, where, fds))
+
+
+def _end_as(program: Callable[[], None]) -> None:
+    """Ends this process as Python does, less taking apart all modules, which would copy them."""
+    status = 0
+    try:
+        program()
+    except SystemExit as error:
+        if error.code is not None and not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        status = error.code if isinstance(error.code, int) else int(error.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for other threads
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    ctypes.CDLL(None).exit(status)
+
+
+def _become(words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> None:
+    """Runs a program in this process."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    for number, fd in enumerate(fds):
+        os.dup2(fd, number)
+        os.close(fd)
+    os.environ.clear()
+    os.environ.update(env)
+    os.chdir(cwd)
+    sys.argv = [words[0], *words[2:]]
+    if words[0] == "-c":
+        names: dict[str, Any] = vars(sys.modules["__main__"])
+        exec(compile(words[1], "<string>", "exec"), names)
+    else:
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
