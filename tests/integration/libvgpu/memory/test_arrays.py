@@ -157,7 +157,7 @@ look("ended")
 
     looks, with_shim = walk(part, FORMS + code)
 
-    without = part.run(f"def look(name): pass\n{FORMS + code}", shim=False)
+    without = part.run(f"{FORMS}\ndef look(name): pass\n{code}", shim=False)
     assert with_shim == without
     assert_exact(looks)
 

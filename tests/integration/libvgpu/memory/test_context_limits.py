@@ -90,7 +90,7 @@ check(driver.cuCtxSetCurrent(None)); print(set_limit(HEAP, 1 << 30))
 
     looks, with_shim = walk(part, START + code)
 
-    assert with_shim == part.run(f"def look(name): pass\n{START + code}", shim=False)
+    assert with_shim == part.run(f"{START}\ndef look(name): pass\n{code}", shim=False)
     assert "0" not in with_shim
     assert looks["refused"].charged_bytes == looks["refused"].taken_bytes == 0
 
