@@ -38,7 +38,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Makes the folder, before pytest looks where to put its files; workers get a part of it."""
     if hasattr(config, "workerinput") or config.option.basetemp:
         return
-    config.stash[_FOLDER] = Path(tempfile.mkdtemp(prefix="vgpu-tests-", dir=SHORT))
+    # A real node has a /dev/shm of its own, in which it would not find what its test made.
+    folder = "/tmp" if config.option.markexpr.startswith("node") else SHORT
+    config.stash[_FOLDER] = Path(tempfile.mkdtemp(prefix="vgpu-tests-", dir=folder))
     config.option.basetemp = str(config.stash[_FOLDER] / "run")
 
 
