@@ -60,12 +60,21 @@ NOBODY_DISTURBS, ALWAYS_DISTURBED = 1000.0, -1000.0  # cores, and seconds at a s
 
 def run_pytest(folder: Path, code: str, *more: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_given.py").write_text(code)
+    plugins = (
+        "support.leftovers",
+        "support.quiet",
+        "support.watchdog",
+        "pytest_timeout",
+        "xdist.plugin",
+    )
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "support.leftovers",
-         "-p", "support.quiet", "-p", "support.watchdog", *more,
+        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider",
+         *(word for name in plugins for word in ("-p", name)), *more,
          "--rootdir", str(folder), str(folder / "test_given.py")],
-        cwd=folder, env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin"},
-        capture_output=True, text=True, timeout=PATIENCE_S,
+        cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S,
+        # No other plugin than these: half of what it takes to start.
+        env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin",
+             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
     )  # fmt: skip
 
 
