@@ -67,11 +67,11 @@ def as_real(tmp_path: Path) -> Machine:
 def make_test_gpu(
     environment: Mapping[str, str], results: Path, which: str
 ) -> subprocess.CompletedProcess[str]:
-    """Runs the Makefile's own command, in this interpreter's environment, without the build."""
+    """Runs the Makefile's own command in this environment, without building or installing."""
     outer = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL")
     return subprocess.run(
-        ["make", "--no-print-directory", "-o", "build", f"VENV={sys.prefix}", "test-gpu",
-         f"GPU_TESTS={which}"],
+        ["make", "--no-print-directory", "-o", "build", "-o", f"{sys.prefix}/.test",
+         f"VENV={sys.prefix}", "test-gpu", f"GPU_TESTS={which}"],
         cwd=ROOT, text=True, capture_output=True, timeout=RUN_SECONDS, check=False,
         env={name: value for name, value in environment.items() if name not in outer}
         | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": f"--junitxml={results}"},
