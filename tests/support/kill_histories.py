@@ -10,7 +10,13 @@ _START_POINTS = 12
 
 
 class KillableNode(Node, Protocol):
-    """A node whose agent can be killed at a change of its files."""
+    """A node whose agent can be killed at a change of its files.
+
+    Attributes:
+        hides_record: the agent cannot read the kubelet's checkpoint, where the node can do so.
+    """
+
+    hides_record: bool
 
     def arm(self, kill_at: int) -> None:
         """Has it killed before its next change but so many."""
@@ -45,5 +51,8 @@ class UnderKills(History):
         self.in_midst += not self.killable.kill()
         if self.chance.random() < 0.2:
             self.killable.arm(self.chance.randrange(_START_POINTS))
+        # An agent has two records: its own, and the kubelet's, which may be lost as well.
+        self.killable.hides_record = self.chance.random() < 0.3
         self.node.start_agent()
+        self.killable.hides_record = False
         self.node.wait_registered([CORE, MEMORY])

@@ -28,7 +28,7 @@ from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.policy.layout import lay_out
 from deviceplugin.policy.podresources_listing import Listed
-from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletCheckpoint
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
@@ -198,6 +198,7 @@ class SteppedNode:
             forgets: see `StandInKubelet`.
             points: where the agent may be killed.
         """
+        self.hides_record = False
         self.points, self.trace = points, hashlib.sha256()
         self._base = str(base).encode()
         self.state_dir, self.run_dir, self.kubelet_dir = base / "s", base / "r", base / "k"
@@ -230,8 +231,13 @@ class SteppedNode:
         state = _State(checkpoint, lay_out(config, self.gpus), self.gpus, lambda: self.now_s)
         state.sleep = self.sleep
         record = KubeletCheckpoint(self.kubelet_dir, DOMAIN, mounts_of, lambda: self.now_s)
+
+        def read() -> CheckpointReading:
+            hidden = CheckpointReading((), "nobody may read it")
+            return hidden if self.hides_record else record.read()
+
         sources = Sources(
-            self.list_podresources, record.read, clock=lambda: self.now_s, sleep=self.sleep,
+            self.list_podresources, read, clock=lambda: self.now_s, sleep=self.sleep,
             wall_clock=lambda: 1e9 + self.now_s, new_id=lambda: f"{self._ids.getrandbits(48):012x}",
         )  # fmt: skip
         self.service = SliceService(state, self._files, config.rules, sources)

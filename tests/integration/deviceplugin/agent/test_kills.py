@@ -45,6 +45,7 @@ class KilledNode:
         self.config.write_text(CONFIG)
         self.agent: subprocess.Popen[bytes] | None = None
         self.killer: threading.Timer | None = None
+        self.hides_record = False
 
     def start_agent(self) -> None:
         with open(self.base / "log", "ab") as log:
