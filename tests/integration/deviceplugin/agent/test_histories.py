@@ -39,6 +39,8 @@ from support.sharing_histories import SharingHistory
 from support.stepped_node import SteppedNode
 
 MOST_SEEDS = 60  # a fault is to be noticed within these
+#: What becomes of an allocation that the agent does not know any more.
+FORGOTTEN = "(is given to|has no record|was refused with|every allocation is freed)"
 
 
 @pytest.fixture(autouse=True)
@@ -151,9 +153,9 @@ def saves_after_the_answer(patch: pytest.MonkeyPatch) -> None:
         (pairs, splits_pairs, "is split"),
         (forgets, gives_held_units, "is (given to|split)"),
         (pairs, leaks, "was refused with"),
-        (pairs, forgets_over_a_restart, "(is given to|has no record|was refused with)"),
-        (kills, forgets_over_a_restart, "(is given to|has no record|was refused with)"),
-        (kills, saves_after_the_answer, ""),
+        (pairs, forgets_over_a_restart, FORGOTTEN),
+        (kills, forgets_over_a_restart, FORGOTTEN),
+        (kills, saves_after_the_answer, FORGOTTEN),
         (pairs, writes_wrong_limits, "has 100 core"),
         (pairs, shares_files, "share the files"),
         (edits, takes_edits_at_once, "(are not healthy|slices|given to)"),
