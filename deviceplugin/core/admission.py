@@ -10,7 +10,6 @@ kubelet's calls come in threads of gRPC; they meet in `NodeState`'s lock.
 """
 
 import logging
-import os
 from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -51,7 +50,10 @@ class Admission:
         """
         self._state, self._store, self._enforcement = kept.state, kept.store, kept.enforcement
         self._sync = sync
-        self._clock, self._wall_clock, self._closest = sources.clock, sources.wall_clock, closest
+        self._clock, self._wall_clock, self._new_id = (
+            sources.clock, sources.wall_clock, sources.new_id,
+        )  # fmt: skip
+        self._closest = closest
         self._who = PodCorrelation()
         self._pods = PodKnowledge(sources.pods, sources.clock)
 
@@ -153,12 +155,12 @@ class Admission:
         """Answers Allocate for a container with a replica of a GPU that is under MPS."""
         with self._sync.held_off(device_ids), self._state.lock:
             allocation = mps_replicas.replica_allocation(
-                self._layout, resource, device_ids, self._clock(), os.urandom(6).hex()
+                self._layout, resource, device_ids, self._clock(), self._new_id()
             )
             return self._give(allocation, None, resource.name, device_ids)
 
     def _allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
-        book, new_id = self._state.book, os.urandom(6).hex()
+        book, new_id = self._state.book, self._new_id()
         for settled in pairing.settle_before(book, family, half):
             book.put(settled)
         allocation = pairing.allocate(

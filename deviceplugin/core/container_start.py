@@ -6,7 +6,6 @@ has on the book, the GPU's MPS daemon. The lock is taken for each look, never ac
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -22,7 +21,7 @@ from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletE
 from libvgpu.errors import AllocationRefused, RegionBusyError, VgpuError
 from libvgpu.limits import Family
 
-from .parts import Allocations
+from .parts import Allocations, Sources
 from .podresources_sync import PATIENCE_S, PodResourcesSync
 
 #: Returns once the MPS daemons of GPUs answer (true), or once the GPUs are free of MPS (false), and
@@ -44,14 +43,22 @@ _MEMORY_PAUSE_S = 0.25
 class ContainerStart:
     """Answers PreStartContainer."""
 
-    def __init__(self, kept: Allocations, sync: PodResourcesSync, wait_for_mps: WaitForMps) -> None:
+    def __init__(
+        self,
+        kept: Allocations,
+        sync: PodResourcesSync,
+        sources: Sources,
+        wait_for_mps: WaitForMps,
+    ) -> None:
         """Has answered nothing yet.
 
         Args:
+            sources: of the time.
             wait_for_mps: waits until the GPUs are as a container needs them.
         """
         self._state, self._store, self._enforcement = kept.state, kept.store, kept.enforcement
         self._sync, self._wait_for_mps = sync, wait_for_mps
+        self._clock, self._sleep = sources.clock, sources.sleep
 
     def pre_start(self, family: Family, half: Half, units: Sequence[str]) -> None:
         """Answers PreStartContainer: the last gate before the container's processes start.
@@ -79,23 +86,23 @@ class ContainerStart:
         self._wait_for_mps(uuids, False, _ANSWER_WITHIN_S - PATIENCE_S)
 
     def _wait_to_start(self, resource: str, half: Half | None, units: Sequence[str]) -> None:
-        began_s = time.monotonic()
+        began_s = self._clock()
         while True:
             listing, record = self._sync.look_patiently(units), self._sync.record()
             try:
                 done = self._start(resource, half, units, listing, record)
                 is_client = done.served_by_mps and not exclusive_gpu.is_exclusive(done)
-                left_s = _ANSWER_WITHIN_S - (time.monotonic() - began_s)
+                left_s = _ANSWER_WITHIN_S - (self._clock() - began_s)
                 self._wait_for_mps(done.uuids, is_client, left_s)
                 break
             except MemoryNotFreeYet as error:
-                if time.monotonic() - began_s >= MEMORY_WAIT_S:
+                if self._clock() - began_s >= MEMORY_WAIT_S:
                     self._tell_refused(error, listing, units)
                     raise
             except VgpuError as error:
                 self._tell_refused(error, listing, units)
                 raise
-            time.sleep(_MEMORY_PAUSE_S)
+            self._sleep(_MEMORY_PAUSE_S)
         event(
             logging.INFO,
             "container may start",

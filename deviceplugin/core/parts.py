@@ -1,5 +1,6 @@
 """What the parts of the core have in common: whom they ask, and what they keep together."""
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,11 @@ def no_checkpoint() -> CheckpointReading:
     return CheckpointReading(())
 
 
+def random_id() -> str:
+    """Returns an id that no other allocation has."""
+    return os.urandom(6).hex()
+
+
 @dataclass(frozen=True, slots=True)
 class Sources:
     """Where the agent learns what it cannot know itself.
@@ -30,7 +36,9 @@ class Sources:
         labels: tells the labels of an allocation's pod, None where nobody knows them.
         clock: seconds, monotonic: all windows of time are of it, so that setting the wall clock
             neither joins strangers nor splits a pair.
+        sleep: lets so many seconds of that clock pass.
         wall_clock: seconds since the epoch, for what is kept and shown.
+        new_id: names a new allocation.
         pods: tells what the pods of this node ask for.
         node: its name, empty where it is not known.
     """
@@ -39,7 +47,9 @@ class Sources:
     read_checkpoint: Callable[[], CheckpointReading] = no_checkpoint
     labels: LabelsOf = no_labels
     clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
     wall_clock: Callable[[], float] = time.time
+    new_id: Callable[[], str] = random_id
     pods: PodsOfNode = field(default_factory=NoPods)
     node: str = ""
 

@@ -15,7 +15,6 @@ allocations have ended (`recorded_allocations`).
 
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -49,7 +48,7 @@ class PodResourcesSync:
     def __init__(self, kept: Allocations, sources: Sources) -> None:
         """Has asked nobody yet."""
         self._state, self._store, self._enforcement = kept.state, kept.store, kept.enforcement
-        self._sources = sources
+        self._sources, self._clock, self._sleep = sources, sources.clock, sources.sleep
         self.health = PodResourcesHealth(sources.clock)
         self._allocating = 0
         self._expected_until_s = 0.0
@@ -69,13 +68,13 @@ class PodResourcesSync:
             with self._state.lock:
                 self._allocating -= 1
                 self.allocations_done += 1
-                self._expected_until_s = time.monotonic() + _EXPECTED_S
+                self._expected_until_s = self._clock() + _EXPECTED_S
                 self._given.append(frozenset(units))
 
     def expect_allocate(self) -> None:
         """Nobody lists until the `Allocate` has come that follows an answer given now."""
         with self._listing, self._state.lock:
-            self._expected_until_s = time.monotonic() + _EXPECTED_S
+            self._expected_until_s = self._clock() + _EXPECTED_S
 
     def look(
         self, offered: frozenset[str] = frozenset(), is_asked: bool = False
@@ -107,11 +106,11 @@ class PodResourcesSync:
                 if self._allocating or self.allocations_done != done:
                     return None
                 self._act_on(listing, offered)
-                self._latest = time.monotonic(), done, listing
+                self._latest = self._clock(), done, listing
                 return listing
 
     def _must_wait(self) -> bool:
-        return self._allocating > 0 or time.monotonic() < self._expected_until_s
+        return self._allocating > 0 or self._clock() < self._expected_until_s
 
     def look_patiently(self, units: Iterable[str]) -> Sequence[podresources_listing.Listed] | None:
         """Like `look`, but tries again for `PATIENCE_S`: when an `Allocate` of another pod came
@@ -127,13 +126,13 @@ class PodResourcesSync:
         with self._state.lock:
             if wanted in self._given and not self._allocating:
                 self._expected_until_s = 0.0  # the latest container starts: it is on record
-        give_up_s = time.monotonic() + PATIENCE_S
+        give_up_s = self._clock() + PATIENCE_S
         while True:
             with self._state.lock:
                 done = self.allocations_done
                 if self._latest is not None and not self._allocating:
                     at_s, then, latest = self._latest
-                    is_fresh = then == done and time.monotonic() - at_s < _FRESH_S
+                    is_fresh = then == done and self._clock() - at_s < _FRESH_S
                     if is_fresh and any(wanted <= each.given for each in latest):
                         return latest
             listing = self.look()
@@ -142,9 +141,9 @@ class PodResourcesSync:
             with self._state.lock:
                 overtaken = self._must_wait() or self.allocations_done != done
             has_no_answer = self.health.is_silent and not overtaken
-            if has_no_answer or time.monotonic() >= give_up_s:
+            if has_no_answer or self._clock() >= give_up_s:
                 return None
-            time.sleep(_PAUSE_S if overtaken else _FAILED_PAUSE_S)
+            self._sleep(_PAUSE_S if overtaken else _FAILED_PAUSE_S)
 
     def look_again(self, offered: frozenset[str]) -> Sequence[podresources_listing.Listed] | None:
         """Asks a second time within GetPreferredAllocation, where the first listing left a doubt.
@@ -160,7 +159,7 @@ class PodResourcesSync:
             )
         if not doubtful:
             return None
-        time.sleep(_PAUSE_S)
+        self._sleep(_PAUSE_S)
         return self.look(offered, is_asked=True)
 
     def record(self) -> CheckpointReading:
@@ -178,12 +177,12 @@ class PodResourcesSync:
                 return
             if reading.pods is not None:  # else pods that have ended are among them
                 devices = devices_on_record(reading, self._state.layout.resource_domain)
-                self._state.hold(after_record(self._state.held, devices, time.monotonic()))
+                self._state.hold(after_record(self._state.held, devices, self._clock()))
             self._enter(
                 recorded_allocations.examine(
                     self._state.book,
                     recorded,
-                    self._sources.clock(),
+                    self._clock(),
                     self._store.running,
                     offered,
                 )
@@ -209,7 +208,7 @@ class PodResourcesSync:
                 held = missing.get((each.resource, each.device_id))
                 if held is not None and (reading.pods is not None or held.owner is None):
                     recorded.append(each)
-        self._state.hold(after_record(self._state.held, recorded, time.monotonic()))
+        self._state.hold(after_record(self._state.held, recorded, self._clock()))
 
     def _act_on(
         self, listing: Sequence[podresources_listing.Listed], offered: frozenset[str]
@@ -218,7 +217,7 @@ class PodResourcesSync:
         found = podresources_listing.examine(
             self._state.book,
             listing,
-            self._sources.clock(),
+            self._clock(),
             self._store.running,
             offered,
             kubelet_record.recorder(self._sources.read_checkpoint, self._state.book),

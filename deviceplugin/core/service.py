@@ -82,12 +82,12 @@ class SliceService:
         kept = Allocations(state, store, self._enforcement)
         self._sync = PodResourcesSync(kept, sources)
         self.admission = Admission(kept, self._sync, sources, closest)
-        self.starts = ContainerStart(kept, self._sync, wait_for_mps)
+        self.starts = ContainerStart(kept, self._sync, sources, wait_for_mps)
         self.devices = DeviceAdmission(
-            state, self._sync, self.admission, self.starts, store.forms, closest
+            state, self._sync, self.admission, self.starts, store.forms, closest, sources.clock
         )
         self._skipped = 0
-        take_over(state, store, sources.read_checkpoint())
+        take_over(state, store, sources.read_checkpoint(), sources.clock())
         with state.lock:
             state.share(state.wanted)
             self._enforcement.follow_rules(list(state.book.allocations.values()))

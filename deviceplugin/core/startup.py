@@ -1,7 +1,6 @@
 """What an agent that starts takes over: its checkpoint, and from the kubelet's what that lacks."""
 
 import logging
-import time
 from dataclasses import replace
 
 from deviceplugin.log import event
@@ -18,11 +17,12 @@ from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import VgpuError
 
 
-def take_over(state: NodeState, store: SliceStore, seen: CheckpointReading) -> None:
+def take_over(state: NodeState, store: SliceStore, seen: CheckpointReading, now_s: float) -> None:
     """Fills the state, and removes the files of allocations that nobody has on record.
 
     Args:
         seen: what the kubelet's checkpoint says.
+        now_s: by the agent's monotonic clock.
 
     Raises:
         VgpuError: our checkpoint is there and cannot be read.
@@ -34,7 +34,7 @@ def take_over(state: NodeState, store: SliceStore, seen: CheckpointReading) -> N
         level = logging.WARNING if loaded.problem else logging.INFO
         event(level, "the kubelet's checkpoint cannot be read", reason=seen.problem)
     recorded = devices_on_record(seen, state.wanted.resource_domain)
-    state.held = after_record(state.held, recorded, time.monotonic())
+    state.held = after_record(state.held, recorded, now_s)
 
     def complete(book: AllocationBook, allocation: Allocation) -> Allocation:
         return complete_start(in_force(state.wanted, state.gpus, book), book, allocation)

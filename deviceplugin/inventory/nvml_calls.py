@@ -107,16 +107,17 @@ class NvmlCalls(Generic[K]):
 
     def __init__(
         self,
-        deadline_s: float = CALL_DEADLINE_S,
+        deadline_s: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Asks nothing yet.
 
         Args:
-            deadline_s: for each question.
+            deadline_s: for each question; `CALL_DEADLINE_S` where nothing is said.
             clock: seconds, never back; a test may have it stand still.
         """
-        self._deadline_s, self._clock = deadline_s, clock
+        self._deadline_s = CALL_DEADLINE_S if deadline_s is None else deadline_s
+        self._clock = clock
         self._change = threading.Condition()
         self._hung: dict[K, _Thread[K, Any]] = {}  # in the order in which they began to
         self._stuck: list[_Thread[K, Any]] = []  # while NVML is opened or closed

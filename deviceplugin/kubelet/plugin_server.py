@@ -134,7 +134,7 @@ class PluginServer:
         """Returns the list and its revision; encoded once for each."""
         with self._list:
             known = self._listed
-            if known is None or self._offer.state.wait_for_change(known[0], 0.0, lambda: False):
+            if known is None or known[0] != self._offer.state.revision:
                 revision, units = self._offer.units()
                 message = pb.ListAndWatchResponse(devices=[_device(unit) for unit in units])
                 self._listed = known = revision, message.SerializeToString()

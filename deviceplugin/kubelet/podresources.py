@@ -23,6 +23,24 @@ _RATE_LIMITED = "rejected by rate limit"
 _PAUSE_S = 0.01
 
 
+def listed_in(answer: pb.ListPodResourcesResponse, domain: str) -> list[Listed]:
+    """Returns every container of an answer with the units of ours that it holds."""
+    prefix, fractions = f"{domain}/", fraction_resources(domain)
+    found = []
+    for pod in answer.pod_resources:
+        for container in pod.containers:
+            units: set[str] = set()
+            devices: set[tuple[str, str]] = set()
+            for entry in container.devices:  # one for each NUMA node
+                if entry.resource_name in fractions:
+                    units.update(entry.device_ids)
+                elif entry.resource_name.startswith(prefix):
+                    devices.update((entry.resource_name, each) for each in entry.device_ids)
+            owner = Owner(pod.namespace, pod.name, container.name)
+            found.append(Listed(owner, frozenset(units), tuple(sorted(devices))))
+    return found
+
+
 class PodResources:
     """A connection to podresources, kept open; safe to use from several threads."""
 
@@ -34,8 +52,7 @@ class PodResources:
             domain: of our resources; units of others are left out.
         """
         self.socket = kubelet_dir / "pod-resources" / "kubelet.sock"
-        self._prefix = domain + "/"
-        self._fractions = fraction_resources(domain)
+        self._domain = domain
         self._channel = dial(self.socket)
         self._stub = rpc.PodResourcesListerStub(self._channel)  # type: ignore[no-untyped-call]
 
@@ -51,22 +68,7 @@ class PodResources:
             answer = self._patiently()
         except grpc.RpcError as error:
             raise VgpuError(f"{self.socket} does not answer: {why(error)}") from None
-        return [
-            self._listed(Owner(pod.namespace, pod.name, container.name), container.devices)
-            for pod in answer.pod_resources
-            for container in pod.containers
-        ]
-
-    def _listed(self, owner: Owner, entries: Any) -> Listed:
-        """Returns what a container has; the kubelet gives one entry per NUMA node."""
-        units: set[str] = set()
-        devices: set[tuple[str, str]] = set()
-        for entry in entries:
-            if entry.resource_name in self._fractions:
-                units.update(entry.device_ids)
-            elif entry.resource_name.startswith(self._prefix):
-                devices.update((entry.resource_name, each) for each in entry.device_ids)
-        return Listed(owner, frozenset(units), tuple(sorted(devices)))
+        return listed_in(answer, self._domain)
 
     def _patiently(self) -> Any:
         deadline = time.monotonic() + _TIMEOUT_S

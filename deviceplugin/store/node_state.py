@@ -41,12 +41,14 @@ class NodeState:
         checkpoint: Checkpoint,
         wanted: Layout = _NOTHING,
         gpus: tuple[Gpu, ...] | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Makes an empty state; `load` fills it.
 
         Args:
             wanted: how the config wants the GPUs to be shared.
             gpus: those of the node, shared or not; those of ``wanted`` where nobody says.
+            clock: seconds, monotonic.
         """
         self.lock = threading.Lock()
         self.book = AllocationBook()
@@ -67,6 +69,7 @@ class NodeState:
         self._announced: tuple[Set[str], Set[str], Layout] = set(), set(), wanted
         self._returned: Set[str] = frozenset()
         self._returned_at_s = 0.0
+        self._clock = clock
         self._checkpoint = checkpoint
 
     def load(self) -> Loaded:
@@ -159,7 +162,7 @@ class NodeState:
             return
         fresh = newly_offered(self._announced[2], self.layout)
         self._returned = (self.returned() | self._announced[0] | fresh) - now[0]
-        self._returned_at_s = time.monotonic()
+        self._returned_at_s = self._clock()
         self._announced = now
         self.revision += 1
         self._changed.notify_all()
@@ -222,7 +225,7 @@ class NodeState:
         """Returns the units that are offered again since so short a time that the kubelet may not
         know: it takes the list apart while it admits the next pod.
         """
-        is_new = time.monotonic() - self._returned_at_s < _RETURNED_S
+        is_new = self._clock() - self._returned_at_s < _RETURNED_S
         return self._returned if is_new else frozenset()
 
     def wait_until_known(self) -> None:

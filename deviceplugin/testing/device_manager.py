@@ -9,6 +9,7 @@ at no other time; so a pod that has ended stays in it for a while, and a contain
 failed may be there with a part. `open` takes all records from it: what a restarted kubelet knows.
 """
 
+import copy
 import random
 import threading
 import uuid
@@ -40,7 +41,7 @@ class DeviceManager:
         self.path = path
         self.affinity = affinity
         self.changed = threading.Condition()  # also the lock of the tables
-        self._order = order
+        self._order, self._uids = order, copy.copy(order)
         self._admission = threading.Lock()
         self._writing = threading.Lock()
         self._table = UnitTable(forgets_in_flight)
@@ -89,13 +90,20 @@ class DeviceManager:
             grpc.RpcError: nobody answers at its socket.
             ValueError: the kubelet is stopping.
         """
-        plugin = Plugin(resource, socket, self._listed, self._notify)
+        self.take(Plugin(resource, socket, self.listed, self._notify))
+
+    def take(self, plugin: Plugin) -> None:
+        """Takes a plugin in that has been dialled.
+
+        Raises:
+            ValueError: the kubelet is stopping.
+        """
         with self.changed:
             if not self._open:
                 plugin.close()
                 raise ValueError("the kubelet is stopping")
-            replaced = self._plugins.get(resource)
-            self._plugins[resource] = plugin
+            replaced = self._plugins.get(plugin.resource)
+            self._plugins[plugin.resource] = plugin
         if self.is_listening:
             plugin.start()
         if replaced is not None:
@@ -126,7 +134,8 @@ class DeviceManager:
             *(AdmittedContainer(each, init=True) for each in manifest.init_containers),
             *(AdmittedContainer(each, init=False) for each in manifest.containers),
         ]
-        pod = AdmittedPod(manifest, str(uuid.uuid4()), containers)
+        uid = uuid.UUID(int=self._uids.getrandbits(128), version=4)
+        pod = AdmittedPod(manifest, str(uid), containers)
         with self._admission:
             with self.changed:
                 self._pods[pod.uid] = pod
@@ -203,7 +212,8 @@ class DeviceManager:
             if any(container.devices for pod in ended for container in pod.containers):
                 self._table.count(self._pods.values())
 
-    def _listed(self) -> None:
+    def listed(self) -> None:
+        """Notes that a plugin has sent its list."""
         self._notify()
         self._write()
 

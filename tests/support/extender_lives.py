@@ -72,14 +72,14 @@ class ClusterLife:
         self._chance = random.Random(seed)
         self.done: Counter[str] = Counter()
 
-    def run(self, pods: int) -> None:
-        """Lives until so many pods were made, and checks what is left then."""
+    def run(self, admitted: int) -> None:
+        """Lives until so many pods were admitted, and checks what is left then."""
         names, weights = list(self._weights), list(self._weights.values())
         steps: dict[str, Callable[[], None]] = {
             name: getattr(self, f"_{name.replace(' ', '_')}") for name in names
         }
         try:
-            while self.done["create"] < pods:
+            while self.cluster.admitted < admitted:
                 (name,) = self._chance.choices(names, weights)
                 self.done[name] += 1
                 steps[name]()

@@ -13,14 +13,16 @@ from deviceplugin import agent
 from deviceplugin.config.chosen import Selection
 from deviceplugin.inventory import gpu_watch
 from deviceplugin.inventory.gpu_watch import Listed
+from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.policy import podresources_listing
 from deviceplugin.settings import AgentSettings
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu import artifacts, region
-from libvgpu.errors import InventoryError
+from libvgpu.errors import InventoryError, VgpuError
 from libvgpu.limits import DeviceLimit
 from support.waiting import PATIENCE_S, wait_until
+from vgpuctl.agent_client import agent_report
 
 GIB = 1 << 30
 GPU_MEMORY_BYTES = 16 * GIB
@@ -112,6 +114,29 @@ class InProcessNode:
 
     def wait_registered(self, resources: list[str] | None = None) -> None:
         self.kubelet.wait_for_resources(resources or RESOURCES, PATIENCE_S)
+
+    def is_registered(self) -> bool:
+        """Returns whether the agent says that the kubelet has all its resources."""
+        try:
+            resources = agent_report(self.run_dir).resources
+        except VgpuError:  # it does not listen yet
+            return False
+        return all(each.registered_at is not None for each in resources)
+
+    def list_podresources(self) -> object:
+        """Asks the kubelet who has what, as monitors do."""
+        resources = PodResources(self.kubelet_dir, "nvidia.com")
+        try:
+            return resources.list()
+        finally:
+            resources.close()
+
+    def pass_time(self, seconds: float) -> None:
+        """Time passes by itself."""
+
+    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+        """Waits until something is so."""
+        wait_until(condition, what)
 
     def admit(self, name: str, *containers: dict[str, int]) -> AdmittedPod:
         return self.kubelet.admit(

@@ -5,7 +5,6 @@ its files say the same bytes for as long as it lives, all slices of one GPU are 
 one unit, no GPU is given away twice, and when everybody has gone the config holds everywhere.
 """
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,10 @@ from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmittedPod
 from deviceplugin.testing.records import AdmittedContainer
 from libvgpu import region
-from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
-from vgpuctl.agent_client import agent_report
 
-from .histories import Asked, History, Life
-from .in_process_node import GIB, GPU_MEMORY_BYTES, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode
-from .waiting import PATIENCE_S, wait_until
+from .histories import Asked, History, Life, Node
+from .in_process_node import GIB, GPU_MEMORY_BYTES, MPS_GPU, SPARE_GPU, VGPU_GPU
 
 FAMILIES = ("vgpu", "mps")
 GPUS = (MPS_GPU, VGPU_GPU, SPARE_GPU)
@@ -60,15 +56,12 @@ class WantedSharing:
 class SharingHistory(History):
     """A life with edits; both families ask for pairs."""
 
-    def __init__(self, node: InProcessNode, seed: int, life: Life) -> None:
+    def __init__(self, node: Node, seed: int, life: Life) -> None:
         super().__init__(node, seed, life)
         self.wanted = WantedSharing(("vgpu", "vgpu", "vgpu"), {"vgpu": 1, "mps": 1})
         self.said: dict[Path, tuple[str, Family, int]] = {}  # what the files of a slice said first
         self.edits = 0
         self.drained: set[str] = set()
-
-    def has_met_enough(self) -> bool:
-        return super().has_met_enough() and self.edits > 0 and bool(self.drained)
 
     def step(self, kind: str) -> None:
         if kind == "edit":
@@ -101,7 +94,7 @@ class SharingHistory(History):
         new.rename(self.node.config)
         self.edits += 1
         if self.chance.random() < 0.7:  # else the next step meets the agent in the midst of it
-            time.sleep(0.1)
+            self.node.pass_time(2.0)
 
     def check_refusal(
         self, said: str, init: list[Asked], asked: list[Asked], free: dict[str, tuple[int, int]]
@@ -132,12 +125,9 @@ class SharingHistory(History):
         sick = self.sick(self.pods[:-1])
         assert not sick, f"held units are not healthy: {sorted(sick)[:3]}"
         # A GPU may begin to drain between the halves of a pair: the second was withdrawn before.
-        give_up_at_s = time.monotonic() + PATIENCE_S
-        while sick := self.sick(self.pods[-1:]):
-            assert time.monotonic() < give_up_at_s, (
-                f"held units are not healthy: {sorted(sick)[:3]}"
-            )
-            time.sleep(0.01)
+        self.node.wait_until(
+            lambda: not self.sick(self.pods[-1:]), "held units are not healthy: the latest pod's"
+        )
         for pod in self.pods:
             for container in pod.containers:
                 gpus = {gpu_of(u) for units in container.devices.values() for u in units}
@@ -178,23 +168,15 @@ class SharingHistory(History):
                 self.drained.add(gpu.uuid)
 
     def wait_held_healthy(self) -> None:
-        wait_until(
-            lambda: self.is_registered() and not self.sick(self.pods),
+        self.node.wait_until(
+            lambda: self.node.is_registered() and not self.sick(self.pods),
             "what pods hold is healthy again",
         )
-
-    def is_registered(self) -> bool:
-        """Returns whether the agent says that the kubelet has all its resources."""
-        try:
-            resources = agent_report(self.node.run_dir).resources
-        except VgpuError:  # it does not listen yet
-            return False
-        return all(each.registered_at is not None for each in resources)
 
     def wait_all_freed(self) -> None:
         super().wait_all_freed()
         wanted, kubelet = self.wanted.offered(), self.node.kubelet
-        wait_until(
+        self.node.wait_until(
             lambda: {r: n for r, n in kubelet.allocatable().items() if n} == wanted,
             f"{wanted} is offered",
         )

@@ -1,91 +1,78 @@
-"""Thousands of random histories of a kubelet with the running agent, and faults they notice."""
+"""Random histories of a kubelet with the agent's core, and faults they notice.
 
-import sys
+Each is the life of one seed on a node that the seed alone decides (`SteppedNode`). Lives of agents
+with threads and gRPC are in `test_running_histories.py`.
+"""
+
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deviceplugin.core import enforcement, startup
-from deviceplugin.core.admission import Admission
-from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.model.allocations import Allocation, AllocationBook
-from deviceplugin.policy import pairing, podresources_listing
+from deviceplugin.model.units import Half
+from deviceplugin.policy import offer, pairing, podresources_listing
 from deviceplugin.policy.asked_limits import asked_on
 from deviceplugin.policy.layout import Layout
 from deviceplugin.policy.learnt_sizes import LearntSizes
+from deviceplugin.policy.offer import unit_names
 from deviceplugin.recovery.rebuild import Rebuilt
-from deviceplugin.store import slice_files
+from deviceplugin.store import node_state, slice_files
 from deviceplugin.store.checkpoint import Checkpoint, Loaded
-from deviceplugin.store.slice_files import Answer
-from deviceplugin.testing import StandInKubelet
 from libvgpu.limits import ContainerLimits
-from support import IS_LONG
-from support.histories import History, Life
-from support.in_process_node import InProcessNode, running_node
+from support.kill_histories import UnderKills
+from support.seeded_lives import (
+    KINDS,
+    Kind,
+    edits,
+    forgets,
+    kills,
+    live,
+    live_all,
+    live_many,
+    pairs,
+    small_shim,
+)
+from support.sharing_histories import SharingHistory
+from support.stepped_node import SteppedNode
 
-CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
-HISTORIES, STEPS = 1000 if IS_LONG else 20, 12
-#: Without halves whose container nobody can know; then a pair that fits is never refused.
-PAIRS = Life(STEPS, HISTORIES, {"pair": 40, "several": 8, "init": 10, "too much": 5, "end": 35,
-                                "start": 25, "restart agent": 1, "restart kubelet": 1})  # fmt: skip
-
-
-class RealisticNode(InProcessNode):
-    """Its kubelet keeps directories of pods."""
-
-    forgets = False
-
-    def __init__(self, base: Path) -> None:
-        super().__init__(base)
-        self.kubelet = StandInKubelet(
-            self.kubelet_dir, 1, forgets_in_flight=self.forgets, makes_pod_directories=True
-        )
+MOST_SEEDS = 60  # a fault is to be noticed within these
+#: What becomes of an allocation that the agent does not know any more.
+FORGOTTEN = "(is given to|has no record|was refused with|every allocation is freed)"
 
 
-class RealisticForgetfulNode(RealisticNode):
-    """It loses the units of a call when somebody lists meanwhile, too (kubernetes#137534)."""
-
-    forgets = True
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch, RealisticNode, CONFIG) as node:
-        yield node
+@pytest.fixture(autouse=True)
+def shim(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with small_shim(monkeypatch):
+        yield
 
 
-@pytest.mark.timeout(1500)
-@pytest.mark.parametrize("life", [PAIRS, Life(STEPS, HISTORIES)], ids=["pairs", "everything"])
-def test_no_history_breaks_a_promise(node: InProcessNode, life: Life) -> None:
-    History(node, 0, life).run()
+@pytest.mark.timeout(3000)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_life_breaks_a_promise(kind: Kind, request: pytest.FixtureRequest) -> None:
+    lived = live_all(kind, request.node.nodeid)
+
+    for each in lived:
+        if isinstance(each, UnderKills):
+            assert each.kills == each.life.steps // 2
+    if lived and kind is kills:
+        assert sum(each.in_midst for each in lived if isinstance(each, UnderKills)) > 100
+    if lived:  # else one life is repeated
+        steps = sum(each.life.steps for each in lived)
+        assert sum(each.admitted for each in lived) > steps / 5
+        assert sum(each.started for each in lived) > steps / 20
+        shared = [each for each in lived if isinstance(each, SharingHistory)]
+        assert all(each.edits for each in shared) or sum(len(each.drained) for each in shared) > 10
 
 
-def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History) -> None:
-    """A pod ends, and a monitoring agent lists podresources, in the midst of an `Allocate`."""
-    allocate = Admission._allocate
-    resources = PodResources(history.node.kubelet_dir, "nvidia.com")
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_says_all_that_happens(kind: Kind) -> None:
+    nodes = [live(kind, seed).node for seed in (5, 5, 6)]
 
-    def within(*given: Any) -> Answer:
-        if history.ending is not None:
-            history.end_now()
-            resources.list()
-        return allocate(*given)
-
-    patch.setattr(Admission, "_allocate", within)
-
-
-@pytest.mark.timeout(750)
-def test_a_kubelet_that_forgets_makes_nobody_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running_node(monkeypatch, RealisticForgetfulNode, CONFIG) as node:
-        weights = {"pair": 50, "several": 8, "end": 10, "start": 25}
-        history = History(node, 4, Life(STEPS * HISTORIES // 2, weights=weights))
-        somebody_lists_within_each_call(monkeypatch, history)
-        history.ends_meanwhile = True
-        history.may_be_refused = True  # it offers units that are held, and asks nobody else
-        history.run()
+    first, again, other = (each.trace.digest() for each in nodes if isinstance(each, SteppedNode))
+    assert first == again != other
 
 
 def splits_pairs(patch: pytest.MonkeyPatch) -> None:
@@ -127,26 +114,61 @@ def shares_files(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+def takes_edits_at_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(node_state, "in_force", lambda wanted, gpus, book, held: wanted)
+
+
+def withdraws_held_units(patch: pytest.MonkeyPatch) -> None:
+    def everything(layout: Layout, book: AllocationBook, *more: Any) -> set[str]:
+        drains = [shared for shared in layout.gpus if shared.drains]
+        return {unit for shared in drains for half in Half for unit in unit_names(shared, half)}
+
+    patch.setattr(offer, "withdrawn", everything)
+
+
+def saves_after_the_answer(patch: pytest.MonkeyPatch) -> None:
+    """What is given is on the disk only once the agent tidies up, and the files say nothing."""
+    record, waiting = Checkpoint.record, list[tuple[list[Allocation], list[str]]]()
+
+    def later(self: Checkpoint, put: Any = (), drop: Any = ()) -> None:
+        waiting.append((list(put), list(drop)))
+
+    def now(self: Checkpoint) -> None:
+        while waiting:
+            record(self, *waiting.pop(0))
+
+    def load(self: Checkpoint) -> Loaded:
+        waiting.clear()  # the agent of before had it in its memory
+        return loads(self)
+
+    loads = Checkpoint.load
+    patch.setattr(Checkpoint, "record", later)
+    patch.setattr(Checkpoint, "compact", now)
+    patch.setattr(Checkpoint, "load", load)
+
+
 @pytest.mark.parametrize(
-    ("plant", "said"),
+    ("kind", "plant", "said"),
     [
-        (splits_pairs, "is split"),
-        (gives_held_units, "is (given to|split)"),
-        (leaks, "was refused with"),
-        (forgets_over_a_restart, "(is given to|has no record)"),
-        (writes_wrong_limits, "has 100 core"),
-        (shares_files, "share the files"),
+        (pairs, splits_pairs, "is split"),
+        (forgets, gives_held_units, "is (given to|split)"),
+        (pairs, leaks, "was refused with"),
+        (pairs, forgets_over_a_restart, FORGOTTEN),
+        (kills, forgets_over_a_restart, FORGOTTEN),
+        (kills, saves_after_the_answer, FORGOTTEN),
+        (pairs, writes_wrong_limits, "has 100 core"),
+        (pairs, shares_files, "share the files"),
+        (edits, takes_edits_at_once, "(are not healthy|slices|given to)"),
+        (edits, withdraws_held_units, "are not healthy"),
     ],
 )
 def test_a_planted_fault_is_noticed(
-    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], said: str
+    monkeypatch: pytest.MonkeyPatch,
+    kind: Kind,
+    plant: Callable[[pytest.MonkeyPatch], None],
+    said: str,
 ) -> None:
     plant(monkeypatch)
-    often = Life(400, sys.maxsize, {**PAIRS.weights, "restart agent": 4})  # until it is noticed
 
-    with running_node(monkeypatch, RealisticForgetfulNode, CONFIG) as node:
-        history = History(node, 5, often)
-        somebody_lists_within_each_call(monkeypatch, history)
-        history.ends_meanwhile = history.may_be_refused = plant is gives_held_units
-        with pytest.raises(AssertionError, match=f"seed 5, history .*{said}"):
-            history.run()
+    with pytest.raises(AssertionError, match=f"seed [0-9]+, history 0: .*{said}"):
+        live_many(kind, range(MOST_SEEDS))

@@ -34,6 +34,13 @@ CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\
 SHARED = "version: v1\nsharing: {{fractional: [{{family: vgpu, devices: {}}}]}}\n"
 A_PROGRAMS_OWN_FAULT, DOUBLE_BIT_ERROR = 31, 48
 WITHDRAWN_WITHIN_S = 2.0
+#: An agent that waits less long for a call of NVML.
+HASTY = """\
+from deviceplugin.inventory import nvml_calls
+nvml_calls.CALL_DEADLINE_S = 3.0
+from deviceplugin.__main__ import main
+main()
+"""
 
 
 class SickNode(SimulatedNode):
@@ -45,8 +52,9 @@ class SickNode(SimulatedNode):
         config: str = CONFIG,
         resources: Sequence[str] = (CORE, MEMORY),
         gpus: int = 2,
+        program: Sequence[str] = ("-m", "deviceplugin"),
     ) -> None:
-        super().__init__(base, f"t4*{gpus}", config, resources)
+        super().__init__(base, f"t4*{gpus}", config, resources, program=program)
 
     def edit(self, text: str) -> None:
         new = self.base / "new.yaml"
@@ -279,7 +287,7 @@ def test_a_gpu_that_nvml_does_not_answer_for_is_withdrawn_alone_and_the_others_a
     None
 ):
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = SickNode(Path(base), EVERY_SHARING, EVERY_RESOURCE, gpus=4)
+        node = SickNode(Path(base), EVERY_SHARING, EVERY_RESOURCE, 4, ("-c", HASTY))
         machine = node.base / "machine"
         try:
             before = [node.healthy(index) for index in range(4)]

@@ -36,11 +36,21 @@ def kubelet() -> CountingKubelet:
     return CountingKubelet()
 
 
+class Clock:
+    """Time that passes where somebody sleeps."""
+
+    now_s = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.now_s += seconds
+
+
 @pytest.fixture
 def looks(kubelet: CountingKubelet, tmp_path: Path) -> PodResourcesSync:
+    clock = Clock()
     return PodResourcesSync(
         Allocations(NodeState(Checkpoint(tmp_path)), mock.Mock(), mock.Mock()),
-        Sources(kubelet.list, clock=lambda: 0.0),
+        Sources(kubelet.list, clock=lambda: clock.now_s, sleep=clock.sleep),
     )
 
 

@@ -1,6 +1,5 @@
 """What the agent's threads share: who is woken when, and what has just come back."""
 
-import time
 from collections.abc import Set
 from pathlib import Path
 
@@ -41,11 +40,9 @@ def test_only_a_change_of_what_is_held_back_is_a_new_revision(state: GivenState)
     assert announce(state, "a") == first + 3
 
 
-def test_what_is_offered_again_is_told_for_a_while(
-    state: GivenState, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_offered_again_is_told_for_a_while(tmp_path: Path) -> None:
     now = 100.0
-    monkeypatch.setattr(time, "monotonic", lambda: now)
+    state = GivenState(Checkpoint(tmp_path), clock=lambda: now)
     announce(state, "a", "b", "c")
     assert state.returned() == set()
 

@@ -1,0 +1,146 @@
+"""Short lives on stepped nodes, each of one seed and of one kind."""
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deviceplugin.core.admission import Admission
+from deviceplugin.store.slice_files import Answer
+from libvgpu import artifacts
+
+from .histories import History, Life
+from .in_process_node import MPS_GPU, SPARE_GPU, VGPU_GPU
+from .kill_histories import UnderKills
+from .kill_points import KillPoints
+from .seeds import how_to_repeat, seeds
+from .sharing_histories import SharingHistory, WantedSharing
+from .stepped_node import SteppedNode
+from .waiting import PATIENCE_S
+
+GPUS = (MPS_GPU, VGPU_GPU, SPARE_GPU)
+CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
+SHARING = WantedSharing(("vgpu", "vgpu", "vgpu"), {"vgpu": 1, "mps": 1}).text()
+#: Without halves whose container nobody can know; then a pair that fits is never refused.
+PAIRS = {"pair": 40, "several": 8, "init": 10, "too much": 5, "end": 35, "start": 25,
+         "restart agent": 1, "restart kubelet": 1}  # fmt: skip
+EDITS = {"pair": 40, "end": 35, "start": 15, "edit": 8, "restart agent": 1, "restart kubelet": 1}
+FORGETS = {"pair": 50, "several": 8, "end": 10, "start": 25}
+KILLS = {"pair": 40, "several": 8, "init": 10, "end": 35, "start": 40}
+
+#: In memory, where there is such a place: nothing here asks what a power cut leaves.
+_FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+#: Makes the history of a seed in a directory.
+Kind = Callable[[Path, int, pytest.MonkeyPatch], History]
+
+
+def pairs(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
+    return History(SteppedNode(base, seed, CONFIG, GPUS), seed, Life(12, weights=PAIRS))
+
+
+def everything(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
+    return History(SteppedNode(base, seed, CONFIG, GPUS), seed, Life(12))
+
+
+def forgets(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
+    """The kubelet loses the units of a call when somebody lists meanwhile (kubernetes#137534)."""
+    node = SteppedNode(base, seed, CONFIG, GPUS, forgets=True)
+    history = History(node, seed, Life(16, weights=FORGETS))
+    history.ends_meanwhile = True
+    history.may_be_refused = True  # it offers units that are held, and asks nobody else
+    somebody_lists_within_each_call(patch, history)
+    return history
+
+
+def edits(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
+    """The sharing of the GPUs is edited."""
+    for gpu in GPUS:
+        (base / "r" / "mps" / gpu.uuid / "pipe").mkdir(parents=True)
+    (base / "r").chmod(0o700)
+    return SharingHistory(SteppedNode(base, seed, SHARING, GPUS), seed, Life(20, weights=EDITS))
+
+
+def kills(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
+    """The agent is killed."""
+    node = SteppedNode(base, seed, CONFIG, GPUS, points=KillPoints(patch))
+    return UnderKills(node, seed, Life(16, weights=KILLS))
+
+
+KINDS: tuple[Kind, ...] = (pairs, everything, forgets, edits, kills)
+
+
+def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History) -> None:
+    """A pod ends, and a monitoring agent lists podresources, in the midst of an `Allocate`."""
+    allocate = Admission._allocate
+
+    def within(*given: Any) -> Answer:
+        if history.ending is not None:
+            history.end_now()
+            history.node.list_podresources()
+        return allocate(*given)
+
+    patch.setattr(Admission, "_allocate", within)
+
+
+@contextmanager
+def small_shim(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Has the agent install a shim that is made at once and does nothing."""
+    with tempfile.TemporaryDirectory(prefix="vgpu-") as name:
+        source, shim = Path(name) / "shim.c", Path(name) / "libvgpu.so"
+        source.write_text("int nothing;\n")
+        command = ["cc", "-shared", "-Wl,--build-id=sha1", "-o", str(shim), str(source)]
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
+        patch.setattr(artifacts, "SHIM_PATH", shim)
+        yield
+
+
+def live(kind: Kind, seed: int) -> History:
+    """Lives one life to its end.
+
+    Raises:
+        AssertionError: a promise was broken.
+    """
+    with (
+        tempfile.TemporaryDirectory(prefix="vgpu-", dir=_FOLDER) as base,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        history = kind(Path(base), seed, patch)
+        node = history.node
+        assert isinstance(node, SteppedNode)
+        try:
+            history.run()
+        finally:
+            node.close()
+        return history
+
+
+def live_many(kind: Kind, which: Iterable[int], test: str = "") -> list[History]:
+    """Lives one life for each seed of `which`.
+
+    Args:
+        test: pytest's name of the test that lives them.
+
+    Raises:
+        AssertionError: a promise was broken; says by which command it is broken again.
+    """
+    lived = []
+    for seed in which:
+        try:
+            lived.append(live(kind, seed))
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{how_to_repeat(seed, test)}") from error
+    return lived
+
+
+def live_all(kind: Kind, test: str) -> list[History]:
+    """Lives the lives of a kind; returns those whose seeds are the same for ever."""
+    fixed, commits = seeds(KINDS.index(kind), len(KINDS))
+    lived = live_many(kind, fixed, test)
+    live_many(kind, commits, test)
+    return lived
