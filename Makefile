@@ -19,6 +19,8 @@ C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 # Where bytecode is not kept, every worker and every program of a test compiles all it imports again:
 # half of their time. Images of Python often set this; empty is unset.
 export PYTHONDONTWRITEBYTECODE :=
+# What a user set for another Python would break this one.
+unexport PYTHONHOME PYTHONPATH PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build demo test test-gpu e2e e2e-node node-parts model lint fmt check bench bench-gpu wheel image image-lock protos manifests clean
@@ -31,7 +33,11 @@ setup: $(TESTS) $(LINT) $(CUDA12)/.ready $(HEADERS)/.ready  ## make .venv, insta
 # What a bare Debian or Ubuntu lacks is installed for root only, and only what is missing; anybody
 # else is told the one command that does it. C compiles while packages are downloaded.
 SET_UP = $(PYTHON) deploy/dev/set_up.py $(VENV)
-$(READY): pyproject.toml
+# Not there, or of another Python: an upgrade of the system's puts one of another version in its place.
+HERE := import os, site; os.stat(site.getsitepackages()[0])
+STALE := $(shell $(BIN)/python -c '$(HERE)' 2>/dev/null || echo stale)
+.PHONY: stale
+$(READY): pyproject.toml $(STALE)
 	@PYTHON="$(PYTHON)" sh deploy/dev/install-prerequisites.sh
 	@$(SET_UP) agent demo
 	@touch $@

@@ -17,9 +17,9 @@ more for each version of ``OLDER_DRIVERS``, into ``sim/lib/cuda-X.Y/``. Only the
 there that ``src/hooks/hooks.def`` says were there. NVML is linked once more for each release in
 ``driver_releases.py`` that lacks some of its functions, into ``sim/lib/driver-NAME/``.
 
-A C compiler is enough, except for ``native``, which needs cffi and Python's headers. ``pip install
-.`` comes here through `_setuptools`. ``VGPU_PORTABLE=1`` (``make wheel``) compiles with zig against
-the symbols of glibc 2.17. ``--werror`` fails where the compiler warned (``make lint``). A user's
+A C compiler is enough, except for ``native``, which needs cffi. ``pip install .`` comes here
+through `_setuptools`. ``VGPU_PORTABLE=1`` (``make wheel``) compiles with zig against the symbols of
+glibc 2.17. ``--werror`` fails where the compiler warned (``make lint``). A user's
 compiler may warn about things that ours does not, and must still be able to build.
 """
 
@@ -29,7 +29,6 @@ import os
 import platform
 import re
 import sys
-import sysconfig
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +45,7 @@ from ._sources import (
     MACHINE,
     PLACEMENT_SOURCES,
     PURE_SHIM_SOURCES,
+    PYTHON_HEADERS,
     ROOT,
     SHIM_SOURCES,
     SIM_CORE_SOURCES,
@@ -148,9 +148,10 @@ def _flags(file: str) -> list[str]:
     """Returns how a C file is compiled, by where it lies."""
     flags = [*COMPILE_ARGS, *(f"-I{each}" for each in INCLUDES)]
     if file == _NATIVE_SOURCE:
-        flags += ["-w", f"-I{sysconfig.get_path('include')}"]  # generated: its warnings are cffi's
-        # Debian keeps half of Python's headers where only its own compilers look.
-        return [*flags, *(["-idirafter", "/usr/include"] if is_portable() else [])]
+        # Generated, so it is not held to our warnings. A function of Python that our header lacks
+        # would be taken to return an int.
+        quiet = [each for each in flags if each not in ("-Wall", "-Wextra")]
+        return [*quiet, "-Werror=implicit-function-declaration", f"-I{PYTHON_HEADERS}"]
     return [*flags, *(KEEP_FRAMES if file.startswith("libvgpu/sim/driver/") else [])]
 
 
@@ -171,17 +172,18 @@ def cffi_declarations(path: Path) -> str:
 
 
 def _write_native_source() -> None:
-    """Writes the C of ``libvgpu._native``, where a header or this file is newer than it."""
-    target = ROOT / _NATIVE_SOURCE
-    made_of = [*(ROOT / header for header in CFFI_HEADERS), Path(__file__)]
-    newest_ns = max(path.stat().st_mtime_ns for path in made_of)
-    if target.exists() and target.stat().st_mtime_ns > newest_ns:
-        return
+    """Writes the C of ``libvgpu._native``, where a header, this file or cffi is another one."""
     try:
-        from cffi import FFI
+        import cffi
     except ImportError:
         raise VgpuError("cffi is not installed", hint="make setup installs it") from None
-    ffi = FFI()
+    target = ROOT / _NATIVE_SOURCE
+    texts = [(ROOT / header).read_bytes() for header in CFFI_HEADERS]
+    made_of = [cffi.__version__.encode(), Path(__file__).read_bytes(), *texts]
+    digest, note = hashlib.sha256(b"\0".join(made_of)).hexdigest(), target.with_suffix(".of")
+    if target.exists() and note.exists() and note.read_text() == digest:
+        return
+    ffi = cffi.FFI()
     for header in CFFI_HEADERS:
         ffi.cdef(cffi_declarations(ROOT / header))
     includes = "\n".join(
@@ -191,8 +193,8 @@ def _write_native_source() -> None:
     )
     ffi.set_source("libvgpu._native", f'#include "vgpu/contract.h"\n{includes}\n')
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.unlink(missing_ok=True)  # cffi leaves one of the same text as old as it was
     ffi.emit_c_code(str(target))
+    note.write_text(digest)
 
 
 def build(targets: Collection[str] = TARGETS, into: Path = ROOT, *, strict: bool = False) -> None:
@@ -213,20 +215,29 @@ def build(targets: Collection[str] = TARGETS, into: Path = ROOT, *, strict: bool
         )
     command = PORTABLE_COMPILER if is_portable() else find_compiler()
     compiler = Compiler((*command, "-fPIC"), ROOT, _OBJECTS)
-    _OBJECTS.mkdir(parents=True, exist_ok=True)
-    with open(_BUILD / ".lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once would write the same objects
-        if NATIVE in targets:
-            _write_native_source()
-        parts = _parts(targets)
-        files = {file: _flags(file) for part in parts.values() for file in part.files}
-        objects = compile_all(compiler, files)
-        for target, part in parts.items():
-            _link(compiler, into / FILES[target], part, objects, ())
-            for file, script in _scripts(target).items():
-                _link_again(compiler, into / file, part, objects, script)
+    try:
+        _OBJECTS.mkdir(parents=True, exist_ok=True)
+        with open(_BUILD / ".lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # two builds at once would write the same objects
+            objects = _make(compiler, targets, into)
+    except OSError as error:
+        raise VgpuError(f"{error.filename or into} cannot be written: {error.strerror}") from error
     if strict and (said := said_of(objects)):
         raise VgpuError(f"the compiler warned:\n{said.strip()}")
+
+
+def _make(compiler: Compiler, targets: Collection[str], into: Path) -> dict[str, Path]:
+    """Compiles and links targets; returns the object of each file."""
+    if NATIVE in targets:
+        _write_native_source()
+    parts = _parts(targets)
+    files = {file: _flags(file) for part in parts.values() for file in part.files}
+    objects = compile_all(compiler, files)
+    for target, part in parts.items():
+        _link(compiler, into / FILES[target], part, objects, ())
+        for file, script in _scripts(target).items():
+            _link_again(compiler, into / file, part, objects, script)
+    return objects
 
 
 def outputs(targets: Collection[str] = TARGETS) -> list[str]:

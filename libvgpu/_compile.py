@@ -1,11 +1,12 @@
 """Compiles C files and links them: each file once, as many at once as there are processors.
 
 An object is made again where its source, a header that it includes, or the command changed. The
-compiler itself says which headers those are (``-MMD``). Objects lie in a folder that is named by
-the hash of compiler and flags, so builds with other flags never meet. What the compiler said is
-kept next to the object, so `make lint` judges warnings without compiling again. An object or a
-library appears under its name only when it is whole: a build that was interrupted goes on where it
-was.
+compiler itself says which headers those are (``-MMD``). A file changed if its size or time is not
+what it was: a time may be earlier too, since clocks are set back and archives keep old times.
+Objects lie in a folder that is named by the hash of compiler and flags, so builds with other flags
+never meet. What the compiler said is kept next to the object, so `make lint` judges warnings
+without compiling again. An object or a library appears under its name only when it is whole: a
+build that was interrupted goes on where it was.
 
 The standard library alone is needed, since a machine with a GPU may have no packages. Whoever calls
 this holds a lock on the folder.
@@ -121,48 +122,59 @@ def link(compiler: Compiler, output: Path, objects: Sequence[Path], flags: Seque
     command = [*compiler.command, "-shared", *map(str, objects), *flags]
     digest = hashlib.sha256("\0".join(command).encode()).hexdigest()
     note = compiler.objects / f"{hashlib.sha256(str(output).encode()).hexdigest()[:16]}.link"
+    made_of = [_look(path) for path in objects]
     try:
-        made_ns = output.stat().st_mtime_ns
-        newest_ns = max(path.stat().st_mtime_ns for path in objects)
-        if made_ns > newest_ns and note.read_text() == digest:
+        if note.read_text() == "\n".join([digest, *made_of, _look(output)]):
             return
     except OSError:
-        pass  # it was never made, or not of these
+        pass  # it was never made
     new = output.with_name(f".{output.name}.{os.getpid()}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         _run(compiler, [*command, "-o", str(new)])
         new.replace(output)
-        note.write_text(digest)
+        note.write_text("\n".join([digest, *made_of, _look(output)]))
     except OSError as error:
         raise VgpuError(f"{output} cannot be written: {error.strerror}") from error
     finally:
         new.unlink(missing_ok=True)
 
 
+def _look(path: Path) -> str:
+    """Returns what tells whether a file is still the same."""
+    status = path.stat()
+    return f"{status.st_mtime_ns} {status.st_size}"
+
+
 def _is_current(compiler: Compiler, target: Path) -> bool:
-    """Returns whether an object is newer than all that it was made of."""
+    """Returns whether all that an object was made of is what it was."""
     try:
-        made_ns = target.stat().st_mtime_ns
-        _, _, made_of = target.with_suffix(".d").read_text().partition(": ")
-        return target.with_suffix(".said").exists() and all(
-            (compiler.root / name).stat().st_mtime_ns < made_ns
-            for name in made_of.replace("\\\n", " ").split()
+        lines = target.with_suffix(".of").read_text().splitlines()
+        return target.exists() and all(
+            _look(compiler.root / name) == look
+            for look, _, name in (line.partition(": ") for line in lines)
         )
     except OSError:
         return False  # something is missing
 
 
 def _compile(compiler: Compiler, source: str, flags: Sequence[str], target: Path) -> None:
-    began_ns = time.time_ns()  # what is edited while it is compiled is newer than the object
-    new = target.with_suffix(".new")
-    said = _run(compiler, [*compiler.command, *flags, "-MMD", "-MF", str(target.with_suffix(".d")),
+    began_ns = time.time_ns()
+    new, names, made_of = (target.with_suffix(suffix) for suffix in (".new", ".d", ".of"))
+    said = _run(compiler, [*compiler.command, *flags, "-MMD", "-MF", str(names),
                            "-c", source, "-o", str(new)])  # fmt: skip
     if said:
         print(said, end="", file=sys.stderr, flush=True)
     target.with_suffix(".said").write_text(said)
-    os.utime(new, ns=(began_ns, began_ns))
     new.replace(target)
+    _, _, prerequisites = names.read_text().partition(": ")
+    lines = []
+    for name in prerequisites.replace("\\\n", " ").split():
+        look = _look(compiler.root / name)
+        # What is edited while it is compiled is compiled again.
+        was_edited = began_ns <= int(look.split()[0]) <= time.time_ns()
+        lines.append(f"{'edited' if was_edited else look}: {name}\n")
+    made_of.write_text("".join(lines))
 
 
 def _run(compiler: Compiler, command: Sequence[str]) -> str:
@@ -173,8 +185,9 @@ def _run(compiler: Compiler, command: Sequence[str]) -> str:
     """
     try:
         done = subprocess.run(
-            command, cwd=compiler.root, capture_output=True, text=True,
+            command, cwd=compiler.root, capture_output=True, text=True, errors="replace",
             timeout=_COMPILE_TIMEOUT_SECONDS, check=False,
+            env={**os.environ, "TMPDIR": str(compiler.objects)},  # /tmp may be full
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise VgpuError(

@@ -14,6 +14,8 @@ INCLUDES = [
     "libvgpu/arbiter",
     "libvgpu/placement",
 ]
+#: Our own declarations of what cffi's generated code calls, for that file alone.
+PYTHON_HEADERS = "libvgpu/include/python"
 
 # Parts of the shim that are pure (no CUDA, no interposition), so Python can use them as they are.
 PURE_SHIM_SOURCES = [

@@ -66,10 +66,10 @@ def main(
             return _STATUS_BROKEN_PIPE
         return error.code if isinstance(error.code, int) else VgpuError.exit_status
     except BrokenPipeError:
-        # The reader of our output went away. Python would complain once more at shutdown.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()  # its reader went away
         return _STATUS_BROKEN_PIPE
     except OSError as error:
+        _drop_output()  # the disk may be full
         _say(program, f"{error.filename or 'system call'}: {error.strerror or error}")
         return VgpuError.exit_status
     except Exception as error:
@@ -84,6 +84,14 @@ def main(
         )
         return VgpuError.exit_status
     return result if isinstance(result, int) else 0
+
+
+def _drop_output() -> None:
+    """Drops what stdout does not take; Python would complain of it once more at shutdown."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

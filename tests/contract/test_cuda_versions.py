@@ -1,7 +1,6 @@
 """Names and versions in our tables are those of NVIDIA's headers, of every CUDA version we know."""
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from libvgpu.hook_table import HookRow, read_hook_table
 from support import ROOT
 from support.cuda_names import NEWEST, Abi, abis, includes, symbols, versions
 from support.headers import COMPILER
-from support.waiting import PATIENCE_S
+from support.symbols import exports
 
 ABSENT = ROOT / "libvgpu/sim/driver/absent.def"
 SIMULATED_VERSION = 13000
@@ -38,14 +37,7 @@ def abi_of(row: HookRow) -> Abi:
 
 
 def simulated_symbols() -> set[str]:
-    listing = subprocess.run(
-        ["nm", "-D", "--defined-only", "--format=posix", str(SIM_LIBRARY_DIR / "libcuda.so.1")],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-    ).stdout
-    return {line.split()[0] for line in listing.splitlines()}
+    return exports(SIM_LIBRARY_DIR / "libcuda.so.1")
 
 
 @pytest.mark.parametrize("version", versions())

@@ -1,7 +1,6 @@
 """hooks.def is the truth about what the shim hooks: its rows, its exports and the driver agree."""
 
 import ctypes
-import subprocess
 from collections import Counter
 
 import pytest
@@ -10,22 +9,13 @@ from libvgpu.hook_table import COVERAGE, format_table, read_hook_table, with_tab
 from libvgpu.sim.spec import NEWEST_DRIVER
 from support import ROOT
 from support.exercise_runner import named
+from support.symbols import exports
 
 SHIM = ROOT / "libvgpu/libvgpu.so"
 SIM = ROOT / "libvgpu/sim/lib"
 POLICIES = {"START", "LOOKUP", "CONTEXT", "CHARGED", "VIRTUAL", "TIMED", "SYNC", "CAPTURE", "PASS"}
 LOADER = {"dlsym", "dlvsym"}  # exported in addition to the table
 LEAST_WORDS = 3
-
-
-def exports() -> set[str]:
-    output = subprocess.run(
-        ["nm", "-D", "--defined-only", "--format=posix", str(SHIM)],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return {line.split()[0] for line in output.splitlines()}
 
 
 def test_every_row_has_a_known_policy_and_stands_once() -> None:
@@ -67,7 +57,7 @@ def test_the_docs_show_the_table() -> None:
 def test_every_row_that_is_not_a_pass_is_exported_and_nothing_else_is() -> None:
     hooked = {row.symbol for row in read_hook_table() if row.policy != "PASS"}
 
-    assert exports() == hooked | LOADER
+    assert exports(SHIM) == hooked | LOADER
 
 
 def test_every_hooked_driver_function_has_a_public_name_and_a_version() -> None:

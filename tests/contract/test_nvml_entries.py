@@ -1,14 +1,13 @@
 """The table of NVML's functions, NVIDIA's header and the simulated library name the same ones."""
 
 import re
-import subprocess
 
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from support import ROOT
 from support.headers import NVML
-from support.waiting import PATIENCE_S
+from support.symbols import exports
 
 ENTRIES = ROOT / "libvgpu/sim/nvml/entries.def"
 OURS = ROOT / "libvgpu/include/vgpu/nvml_api.h"
@@ -43,12 +42,4 @@ def test_what_is_done_is_what_is_declared() -> None:
 
 
 def test_the_library_exports_the_rows_and_nothing_else() -> None:
-    listing = subprocess.run(
-        ["nm", "-D", "--defined-only", str(SIM_LIBRARY_DIR / "libnvidia-ml.so.1")],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-    ).stdout
-
-    assert {line.split()[-1] for line in listing.splitlines()} == set(rows("ENTRY", "ABSENT"))
+    assert exports(SIM_LIBRARY_DIR / "libnvidia-ml.so.1") == set(rows("ENTRY", "ABSENT"))

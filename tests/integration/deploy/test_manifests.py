@@ -1,6 +1,7 @@
 """The plain manifests against the code that they start: names, paths, ports, rights."""
 
 import ast
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -92,8 +93,10 @@ def test_the_agent_leaves_the_daemons_to_their_own_daemon_set() -> None:
     assert one("DaemonSet", "-mps")["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
-def test_paths_on_the_node_are_the_codes_own() -> None:
-    """Answers name paths of the node as the agent sees them."""
+def test_paths_on_the_node_are_the_codes_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answers name paths of the node as the agent sees them, which is root there."""
+    monkeypatch.delenv("VGPU_RUN_DIR", raising=False)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     context = agent_command.main.make_context("agent", list(container_of("-agent")["args"]))
     defaults = {p.name: p.default for p in agent_command.main.params}
     mounts = mounts_of("-agent")

@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+import time
 import venv
 from pathlib import Path
 
@@ -13,19 +14,10 @@ from libvgpu._build import build_library
 from libvgpu._compile import Compiler, compile_all, find_compiler, link, said_of
 from libvgpu.errors import VgpuError
 from support import ROOT
+from support.symbols import exports
 from support.waiting import PATIENCE_S
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
-
-
-def exports(library: Path) -> set[str]:
-    listing = subprocess.run(
-        ["nm", "-D", "--defined-only", "--format=posix", library],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return {line.split()[0] for line in listing.splitlines()}
 
 
 @pytest.fixture
@@ -38,7 +30,10 @@ def compiler(tmp_path: Path) -> Compiler:
     for path in tmp_path.iterdir():
         os.utime(path, (1, 1))
     counting = tmp_path / "cc"
-    counting.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\nexec cc "$@"\n')
+    counting.write_text(
+        f'#!/bin/sh\necho "$@" "$TMPDIR/" >> {tmp_path}/calls\n[ ! -e edit ] || touch $(cat edit)\n'
+        'exec cc "$@"\n'
+    )
     counting.chmod(0o755)
     return Compiler((str(counting), "-fPIC"), tmp_path, tmp_path / "objects")
 
@@ -64,12 +59,39 @@ def test_what_changed_is_compiled_and_nothing_else(compiler: Compiler) -> None:
 
 
 @needs_compiler
+def test_what_is_edited_while_it_is_compiled_is_compiled_again(compiler: Compiler) -> None:
+    (compiler.root / "edit").write_text("three.c")
+    assert compiled(compiler) == ["one.c", "three.c", "two.c"]
+    (compiler.root / "edit").unlink()
+    assert compiled(compiler) == ["three.c"]
+    assert compiled(compiler) == []
+
+
+@needs_compiler
+def test_temporary_files_lie_where_the_objects_do(compiler: Compiler) -> None:
+    compiled(compiler)
+    calls = (compiler.root / "calls").read_text().splitlines()
+    assert {call.split()[-1] for call in calls} == {f"{compiler.objects}/"}
+
+
+@needs_compiler
 def test_a_build_that_was_interrupted_goes_on_where_it_was(compiler: Compiler) -> None:
     compiled(compiler)
     (objects,) = (each for each in compiler.objects.iterdir() if each.is_dir())
     (objects / "one.c.o").rename(objects / "one.c.new")  # killed before it had its name
-    (objects / "two.c.d").unlink()
+    (objects / "two.c.of").unlink()
     assert compiled(compiler) == ["one.c", "two.c"]
+
+
+@needs_compiler
+def test_a_file_with_an_earlier_time_has_changed_too(compiler: Compiler) -> None:
+    compiled(compiler)
+    os.utime(compiler.root / "both.h", (0, 0))  # the clock was set back, or an archive unpacked
+    assert compiled(compiler) == ["one.c", "two.c"]
+    future_s = time.time() + 1e6
+    os.utime(compiler.root / "three.c", (future_s, future_s))
+    assert compiled(compiler) == ["three.c"]
+    assert compiled(compiler) == []
 
 
 @needs_compiler
@@ -97,6 +119,8 @@ def test_a_library_is_linked_again_where_an_object_or_the_command_changed(
     assert [linked(), linked()] == [True, False]
     os.utime(compiler.root / "three.c")
     assert [linked(), linked(), linked("-Wl,-soname,other"), linked()] == [True, False, True, True]
+    library.write_text("of something else")
+    assert [linked(), linked()] == [True, False]
     assert {"one", "both", "three"} <= exports(library)
 
 

@@ -1,7 +1,6 @@
 """Drivers of older CUDA versions: what they say, what they lack, what still runs on them."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER
 from support.sim_programs import run
 from support.simulated_driver import library_of
+from support.symbols import exports
 
 FIRST_OF_BINDINGS = 12000
 OLDER = sorted(set(DRIVER_VERSIONS.values()) - {NEWEST_DRIVER})
@@ -21,16 +21,6 @@ OLDER = sorted(set(DRIVER_VERSIONS.values()) - {NEWEST_DRIVER})
 def folder(driver_version: int) -> Path:
     words = {value: key for key, value in DRIVER_VERSIONS.items()}[driver_version]
     return SIM_LIBRARY_DIR / f"cuda-{words}"
-
-
-def exports(library: Path) -> set[str]:
-    listing = subprocess.run(
-        ["nm", "-D", "--defined-only", "--format=posix", library],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    return {line.split()[0] for line in listing.splitlines()}
 
 
 @pytest.mark.parametrize("version", OLDER)

@@ -233,6 +233,7 @@ def test_how_a_gpu_is_shared_is_what_its_arbiter_granted(
     at = header.grant_offset + header.grant_stride  # the second device's
     grant = ffi.cast("struct vgpu_grant *", ffi.from_buffer(image) + at)
     grant.mode, grant.beat_ns = granted, time.monotonic_ns() - age_s * 10**9
+    (directory / "limits").chmod(0o600)
     (directory / "limits").write_bytes(image)
 
     rows = process_rows(read_slices(tmp_path))

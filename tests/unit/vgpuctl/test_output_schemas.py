@@ -134,6 +134,7 @@ def test_damaged_slices_and_gpus_that_only_slices_name_keep_to_it(
         region.create(directory, limits)
         meta = allocation_dirs.AllocationMeta(name, "mps", "kubelet", 1000.0)
         allocation_dirs.write_meta(directory, meta)
+    (tmp_path / "allocations/damaged/limits").chmod(0o600)
     (tmp_path / "allocations/damaged/limits").write_bytes(b"x" * 100)
     (tmp_path / "allocations/useless/usage").unlink()
 

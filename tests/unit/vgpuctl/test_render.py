@@ -9,7 +9,7 @@ import tempfile
 import pytest
 
 from support import ROOT
-from vgpuctl.fitting import BEFORE_NAMES, shortened, width
+from vgpuctl.fitting import BEFORE_NAMES, fitting, shortened, width
 from vgpuctl.render import Column, format_seconds, print_listing, printable
 
 ROWS: list[dict[str, object]] = [
@@ -184,3 +184,8 @@ def test_nothing_is_imported_that_a_table_in_a_pipe_does_not_need() -> None:
             cwd=ROOT, capture_output=True, text=True, check=True,
         )  # fmt: skip
     assert done.stdout == "[]\n"
+
+
+def test_no_columns_fit_where_those_that_are_always_shown_do_not() -> None:
+    assert fitting([10, 10], [0, 0], None, 22) == ([0, 1], 0)
+    assert fitting([10, 10], [0, 0], None, 21) is None

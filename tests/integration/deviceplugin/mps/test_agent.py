@@ -391,7 +391,9 @@ def test_a_started_runner_is_detached_and_has_a_log(
 ) -> None:
     recorded = run_dir.parent / "argv"
     python = run_dir.parent / "python"
-    python.write_text(f'#!/bin/sh\necho "$@" > {recorded}; ps -o sid= -p $$ >> {recorded}\n')
+    python.write_text(
+        f'#!/bin/sh\necho "$@" > {recorded}; cut -d" " -f6 /proc/$$/stat >> {recorded}\n'
+    )
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
     keeper = keeper_of(run_dir, UUID, spawn=True)

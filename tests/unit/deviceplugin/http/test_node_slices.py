@@ -34,6 +34,7 @@ def _page(run_dir: Path) -> bytes:
 def test_slices_are_the_same_behind_the_page(tmp_path: Path) -> None:
     _allocate(tmp_path, "a1", namespace="team", pod="train", container="c")
     damaged = _allocate(tmp_path, "a2", namespace="team", pod="other", container="c")
+    (damaged / "limits").chmod(0o600)
     (damaged / "limits").write_bytes(b"nothing of ours")
 
     page = read_page(_page(tmp_path))

@@ -45,7 +45,9 @@ def test_files_that_were_made_for_other_devices_are_kept_and_the_change_is_refus
 
 
 def test_damaged_limits_are_made_anew(store: SliceStore) -> None:
-    (store.directory(ID) / "limits").write_bytes(b"damage")
+    limits_file = store.directory(ID) / "limits"
+    limits_file.chmod(0o600)
+    limits_file.write_bytes(b"damage")
 
     store.put(PAIR, limits(PAIR))
 

@@ -264,6 +264,7 @@ def test_a_ledger_that_is_missing_accuses_nobody(
 
 
 def test_limits_that_are_not_whole_excuse_what_lies_next_to_them(world: WatchWorld) -> None:
+    (world.allocations / "a" / "limits").chmod(0o600)
     (world.allocations / "a" / "limits").write_bytes(b"of another version")
     os.truncate(world.allocations / "a" / "usage", 0)
     world.put(KNOWN, GIB)
