@@ -6,6 +6,7 @@
 #include <ucontext.h>
 
 #include "compute/capture.h"
+#include "compute/handover.h"
 #include "compute/prepaid.h"
 #include "compute/throttle.h"
 #include "compute/uncapped.h"
@@ -34,6 +35,7 @@ static struct coroutine {
     void *argument;
     int64_t now_ns;
     bool is_over;
+    struct handover handover;
     char stack[STACK_BYTES];
 } coroutines[COROUTINES];
 static int coroutine_count;
@@ -101,6 +103,11 @@ void waiting_sleep_until(int64_t until_ns)
 void waiting_on_word(const uint32_t *word, uint32_t expected, int64_t until_ns)
 {
     waiting_sleep_until(*word == expected ? until_ns : running->now_ns);
+}
+
+struct handover *handover_own(void)
+{
+    return &running->handover;
 }
 
 bool turns_is_busy(const struct turns *turns)
@@ -321,10 +328,10 @@ static bool launch(CUstream stream, int kind, bool is_collective, struct gpu_ope
                                    prepaid_take_elsewhere(function, BLOCKS, stream));
     bool tells =
         !is_bare && !is_prepaid && throttle_before(device, function, BLOCKS, stream, is_collective);
-    running->now_ns += model_launch_ns * MODEL_SUBMITTED_PERCENT / 100;
+    model_pause(model_launch_ns * MODEL_SUBMITTED_PERCENT / 100);
     operation.submitted_ns = running->now_ns;
     gpu_submit(stream, operation);
-    running->now_ns += model_launch_ns * (100 - MODEL_SUBMITTED_PERCENT) / 100;
+    model_pause(model_launch_ns * (100 - MODEL_SUBMITTED_PERCENT) / 100);
     if (tells)
         throttle_after(device);
     model_pause(0);

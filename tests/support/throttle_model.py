@@ -18,6 +18,7 @@ COMPUTE = (
         "budget",
         "estimate",
         "ration",
+        "handover",
     ),
     *("virtual_time", "launch_wait", "window", "arrival", "cap", "sample_quality"),
     *("utilisation", "wait_histogram"),

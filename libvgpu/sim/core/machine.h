@@ -52,6 +52,11 @@ struct sim_machine {
 typedef int (*sim_change)(struct sim_device *device, struct sim_state *state, void *argument);
 
 uint64_t sim_now_ns(void);
+
+/* There where a test has taken over the time (tests/native/virtual_time): a sleeper wakes to the moment,
+ * and nothing needs to be spun. */
+extern const char sim_sleeps_are_exact __attribute__((weak, visibility("default")));
+#define SIM_SPUN_NS(usual) (&sim_sleeps_are_exact ? 0 : (usual))
 struct sim_device *sim_machine_device(struct sim_machine *machine, uint32_t index);
 void sim_machine_forget(struct sim_machine *machine);
 /* Returns a descriptor that is the machine's file for certain, or -1: the program may have closed

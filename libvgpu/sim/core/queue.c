@@ -52,8 +52,9 @@ static void sleep_until(struct sim_device *device, uint32_t releases, uint64_t w
 static void pause_until(struct sim_device *device, uint32_t releases, uint64_t end_ns)
 {
     uint64_t now_ns = sim_now_ns();
-    if (end_ns > now_ns + SPIN_NS + SHORTEST_SLEEP_NS) {
-        uint64_t wake_ns = end_ns - SPIN_NS;
+    uint64_t spun_ns = SIM_SPUN_NS(SPIN_NS);
+    if (end_ns > now_ns + spun_ns + SIM_SPUN_NS(SHORTEST_SLEEP_NS)) {
+        uint64_t wake_ns = end_ns - spun_ns;
         if (wake_ns > now_ns + LONGEST_SLEEP_NS) {
             sleep_until(device, releases, now_ns + LONGEST_SLEEP_NS);
             return;

@@ -78,11 +78,13 @@ void call_end(struct call_timer *timer)
     sim_queue_not_before(0);
     uint64_t end_ns = timer->begun_ns + timer->cost_ns;
     uint64_t now_ns = sim_now_ns();
-    if (end_ns > now_ns + SPIN_NS) {
-        uint64_t wake_ns = end_ns - SPIN_NS;
+    uint64_t spun_ns = SIM_SPUN_NS(SPIN_NS);
+    if (end_ns > now_ns + spun_ns) {
+        uint64_t wake_ns = end_ns - spun_ns;
         struct timespec wake = {.tv_sec = (time_t)(wake_ns / 1000000000u),
                                 .tv_nsec = (long)(wake_ns % 1000000000u)};
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &wake, NULL); /* early is fine */
+        now_ns = sim_now_ns();
     }
     while (now_ns + LOOK_AGAIN_NS < end_ns) {
         learn_own();

@@ -36,19 +36,22 @@ struct batch {
     uint64_t grant;        /* the number it was opened under */
     bool is_sample;        /* one launch that stands for others, charged by price … */
     int64_t speaks_for_ns; /* … of so much GPU time */
-    bool ends_behind;      /* it is closed right behind its last launch, by that launch's thread */
-    const void *opener;    /* thread whose launch began it, while recorded_ns is set */
-    const void *ender;     /* thread that ends it */
+    bool ends_behind;      /* it is closed by who hands over the last of it that is on its way */
+    uint64_t id;           /* of no other batch of the ring */
+    uint32_t coming;       /* launches of it on their way to the driver (handover.h) */
+    int64_t counted_ns;    /* of the time since its start, with batches that ended before */
+    bool is_beside;        /* on another stream */
     int64_t charged_ns;
     int64_t
         overdue_ns; /* charged beyond that, to the virtual time alone, since it lasted so long */
     int64_t opened_ns;
     int64_t recorded_ns; /* the start was, on an idle GPU whose first launch is on its way; or 0 */
     int64_t start_ns;    /* the host's time when its start was recorded */
-    int64_t launched_ns; /* and when its first launch had been handed to the driver; 0: not known */
-    bool is_behind;      /* its start came behind other work */
-    bool is_anchor;      /* the GPU came to its start when the host's time was start_ns */
-    int64_t idle_ns;     /* between its start and its first launch; part of what it took */
+    int64_t
+        launched_ns; /* and when the first launch of it had been handed to the driver; 0: none yet */
+    bool is_behind;  /* its start came behind other work */
+    bool is_anchor;  /* the GPU came to its start when the host's time was start_ns */
+    int64_t idle_ns; /* between its start and its first launch; part of what it took */
     int64_t predicted_end_ns;
     uint32_t launches;
     uint32_t kind_count; /* further kinds are not learned from */

@@ -39,9 +39,9 @@ void budget_collect(struct flight *flight, uint32_t device, int64_t now_ns)
     int64_t left_ns = (word - launches) >> PREPAID_SHIFT;
     virtual_time_charge(region_shared(device), now_ns, -left_ns, cap_percent(device));
     /* What ran meanwhile began to run when the budget was granted. */
-    bool is_measured = timing_open_batch(&flight->timing) != NULL;
+    struct batch *open = timing_open_batch(&flight->timing);
     flight_count(flight, device, NULL, prepaid.granted_ns - left_ns, launches,
-                 is_measured ? now_ns : prepaid.granted_at_ns);
+                 open != NULL ? now_ns : prepaid.granted_at_ns);
 }
 
 bool prepaid_take_elsewhere(const void *object, uint64_t blocks, CUstream stream)

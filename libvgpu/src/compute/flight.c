@@ -2,6 +2,7 @@
 
 #include "compute/budget.h"
 #include "compute/cap.h"
+#include "compute/handover.h"
 #include "compute/sample_quality.h"
 #include "compute/sampling.h"
 #include "compute/utilisation.h"
@@ -13,9 +14,8 @@
 #define SLOW_LAUNCH_NS 200000 /* on an idle GPU, where what it took can be told */
 /* A sample is one launch of many: one that the host was slow with is not worth keeping. */
 #define SLOW_SAMPLE_NS 50000
+#define MOST_COMING_NS 20000000 /* a batch whose launches do not arrive for so long is given up */
 #define PAUSE_NS 5000 /* by which a launch is late: not yet what one host call more or less is */
-
-static __thread char own; /* its address is this thread's name in a batch */
 
 /* Shows what is in flight to those who ask for the utilisation. Of what was in flight before, some
  * ran until now if `is_settled`. */
@@ -49,6 +49,7 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
         flight->settled_ns = now_ns;
         flight->patience_ns = 0;
         flight->is_blind = false;
+        flight->gave_up = false;
     }
     /* With others several launches only tell that they took no longer: there the idle time must not
      * be taken off, which is itself no more than a bound. */
@@ -152,13 +153,17 @@ bool flight_has_no_turns(const struct flight *flight)
            flight->window.state == WINDOW_SHARED;
 }
 
-/* True when a batch has taken longer to launch than to run: the GPU idled in between, and that is
- * no one's GPU time. Not asked of a batch that its own launch is about to close. */
-static bool has_idled(const struct batch *open, int64_t now_ns)
+/* True when a batch has taken longer to launch than to run: the GPU idled in between, and that is no one's
+ * GPU time. Next to other streams' work a price that is too low looks the same, and would stay. So there one
+ * batch in a row is given up at most. */
+static bool has_idled(const struct flight *flight, const struct batch *open, int64_t now_ns)
 {
     if (open->is_cut)
         return true;
-    return !open->ends_behind && now_ns > open->opened_ns + open->charged_ns + STALE_AFTER_NS;
+    if (open->stream_count > 1 && flight->gave_up)
+        return false;
+    int64_t most_ns = open->ends_behind ? MOST_COMING_NS : STALE_AFTER_NS;
+    return now_ns > open->opened_ns + open->charged_ns + most_ns;
 }
 
 /* Leaves an open batch unmeasured; its estimates stand. */
@@ -170,7 +175,7 @@ static void give_up_open(struct flight *flight, uint32_t device, int64_t now_ns)
     struct batch batch = *open;
     timing_drop_open(&flight->timing);
     settle(flight, device, &batch, false, 0, now_ns);
-    flight->measure_next = true;
+    flight->measure_next = flight->gave_up = true;
 }
 
 /* Notes whether the GPU idles between launches, which come one by one then: a batch of them would
@@ -182,7 +187,7 @@ static void note_pace(struct flight *flight, uint32_t device, int64_t now_ns)
     if (open == NULL) {
         if (last != NULL && last->predicted_end_ns > now_ns)
             flight->is_sparse = false;
-    } else if (!flight_overlaps(flight) && open->recorded_ns == 0 &&
+    } else if (!flight_overlaps(flight) && open->coming == 0 &&
                now_ns > open->opened_ns + open->charged_ns + PAUSE_NS) {
         flight->is_sparse = true;
         flight->has_pauses = true;
@@ -213,11 +218,28 @@ void flight_close(struct flight *flight, uint32_t device, int64_t now_ns)
     struct batch *open = timing_open_batch(&flight->timing);
     if (open == NULL)
         return;
-    if (has_idled(open, now_ns) || open->ends_behind || open->recorded_ns != 0) {
-        give_up_open(flight, device, now_ns); /* a launch of another thread is still on its way */
-        return;
-    }
-    close_measured(flight, device, now_ns);
+    if (has_idled(flight, open, now_ns))
+        give_up_open(flight, device, now_ns);
+    else if (open->coming > 0)
+        open->ends_behind = true;
+    else
+        close_measured(flight, device, now_ns);
+}
+
+/* Ends the open batch here and now, measured if that can be. */
+static void close_at_once(struct flight *flight, uint32_t device, int64_t now_ns)
+{
+    flight_close(flight, device, now_ns);
+    give_up_open(flight, device, now_ns);
+}
+
+bool flight_is_in_the_way(struct flight *flight, const struct estimate *estimate, CUstream stream,
+                          int64_t now_ns)
+{
+    const struct batch *open = timing_open_batch(&flight->timing);
+    return open != NULL && open->coming > 0 &&
+           (estimate->samples == 0 ||
+            (!timing_is_on(open, stream) && !timing_can_join(open, stream)));
 }
 
 void flight_forget_stream(struct flight *flight, uint32_t device, CUstream stream, int64_t now_ns)
@@ -225,14 +247,13 @@ void flight_forget_stream(struct flight *flight, uint32_t device, CUstream strea
     const struct batch *open = timing_open_batch(&flight->timing);
     stream_habits_end(&flight->streams);
     if (open != NULL && timing_is_on(open, stream))
-        flight_close(flight, device, now_ns);
-    timing_forget_stream(&flight->timing, stream);
+        close_at_once(flight, device, now_ns);
 }
 
 void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns)
 {
     const struct batch *open = timing_open_batch(&flight->timing);
-    if (open != NULL && has_idled(open, now_ns))
+    if (open != NULL && has_idled(flight, open, now_ns))
         give_up_open(flight, device, now_ns);
 }
 
@@ -241,12 +262,12 @@ bool flight_overlaps(const struct flight *flight)
     return stream_habits_overlap(&flight->streams) && !stream_habits_are_short(&flight->streams);
 }
 
-/* Begins a batch with the launch that comes. True when its start lies on an idle GPU. */
-static bool open_batch(struct flight *flight, uint32_t device, CUstream stream,
+/* Begins a batch with the launch that comes. */
+static void open_batch(struct flight *flight, uint32_t device, CUstream stream,
                        const struct estimate *estimate, enum sampling sampling, int64_t now_ns)
 {
     if (!timing_open(&flight->timing, stream, now_ns))
-        return false;
+        return;
     struct batch *open = timing_open_batch(&flight->timing);
     open->is_sample = false;
     open->speaks_for_ns = 0;
@@ -260,30 +281,25 @@ static bool open_batch(struct flight *flight, uint32_t device, CUstream stream,
         stream_habits_overlap(&flight->streams) && ration_backlog_ns(&flight->ration, now_ns) > 0;
     open->is_clean = !is_mixed && flight->window.state != WINDOW_SHARED &&
                      (flight_has_no_turns(flight) || open->window != 0);
-    open->opener = &own;
-    return open->recorded_ns != 0;
 }
 
 bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
                    CUstream stream, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
-    bool is_first = false;
     stream_habits_launch(&flight->streams, stream);
     bool is_apart =
         open != NULL && (estimate->samples == 0 /* a new kind is measured by itself */
                          || (!timing_is_on(open, stream) && !timing_join(&flight->timing, stream)));
     if (is_apart)
-        flight_close(flight, device, now_ns);
+        close_at_once(flight, device, now_ns);
     else
         note_pace(flight, device, now_ns);
     open = timing_open_batch(&flight->timing);
-    if (open != NULL)
-        open->recorded_ns = 0; /* this launch may come before the first one */
     enum sampling sampling =
         open == NULL ? sampling_choose(flight, device, estimate, now_ns) : SAMPLING_NONE;
     if (sampling != SAMPLING_NONE)
-        is_first = open_batch(flight, device, stream, estimate, sampling, now_ns);
+        open_batch(flight, device, stream, estimate, sampling, now_ns);
     if (flight->window.state == WINDOW_OPEN && flight->used_window != flight->window.id) {
         flight->used_window = flight->window.id;
         region_add(&region_counters(device)->windows, 1);
@@ -294,37 +310,39 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
                         cap_percent(device));
     flight_count(flight, device, estimate, price_ns, 1, now_ns);
     open = timing_open_batch(&flight->timing);
+    handover_begin(device, open);
     if (open == NULL)
         return false; /* its price stands */
     /* One launch among others on other streams has their time in its own. */
     bool is_wanted = flight->measure_next && !flight_overlaps(flight);
     bool is_alone = open->launches == 1 && flight->has_pauses &&
                     estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS);
-    open->ends_behind = is_wanted || open->is_sample || flight->is_sparse || is_alone ||
-                        open->charged_ns >= FLIGHT_BATCH_NS ||
+    open->ends_behind = open->ends_behind || is_wanted || open->is_sample || flight->is_sparse ||
+                        is_alone || open->charged_ns >= FLIGHT_BATCH_NS ||
                         open->launches >= estimate_batch_limit(estimate);
     if (open->charged_ns >= FLIGHT_BATCH_NS)
         flight->has_pauses = false;
-    open->ender = &own;
     flight->measure_next = false;
-    return open->ends_behind || is_first;
+    return true;
 }
 
 bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
-    if (open == NULL)
-        return false;
-    bool is_first = open->recorded_ns != 0 && open->opener == &own;
+    if (!handover_end(device, open))
+        return false; /* it was given up */
+    bool is_first = open->recorded_ns != 0;
     int64_t slow_ns = open->is_sample ? open->opened_ns + SLOW_SAMPLE_NS
                       : is_first      ? open->recorded_ns + SLOW_LAUNCH_NS
                                       : open->opened_ns + STALE_AFTER_NS;
-    if (open->launched_ns == 0 && open->opener == &own && open->launches == 1)
+    if (open->launched_ns == 0)
         open->launched_ns = now_ns;
     if (is_first)
         timing_began(&flight->timing, now_ns);
-    if (!open->ends_behind || open->ender != &own)
-        return is_first;
+    if (!open->ends_behind)
+        return true;
+    if (open->coming > 0)
+        return false;
     /* The driver can take milliseconds for a first launch (it loads the code), with our start event
      * already on the idle GPU. Twice at most: a launch that is always slow must be learned, too. */
     bool is_slow = now_ns > slow_ns || (open->is_sample && timing_was_slow(&flight->timing, open));

@@ -45,14 +45,16 @@ struct flight {
     int64_t doubted_ns;      /* when a sample was far off its price last */
     struct stream_habits streams;
     struct interlock interlock;
+    bool is_held;      /* by the cap, until a burst begins */
     bool measure_next; /* the last batch was lost: measure one launch alone */
+    bool gave_up;      /* a batch, and none was measured since */
     bool has_pauses;   /* the GPU idled between launches since a batch was full */
     bool is_sparse;    /* the GPU is through with a launch before the next one comes */
     bool is_blind;     /* no measurement has come back for long: do not wait for one */
 };
 
-/* Charges one launch and puts it into a batch on `stream`. True when flight_launched is to be
- * called once the driver has taken it. */
+/* Charges one launch and puts it into a batch on `stream`, if it is measured. True when it is:
+ * flight_launched is to be called once the driver has taken it. */
 bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
                    CUstream stream, int64_t now_ns);
 
@@ -66,15 +68,21 @@ bool flight_overlaps(const struct flight *flight);
 /* True where nobody takes turns. */
 bool flight_has_no_turns(const struct flight *flight);
 
-/* Ends the open batch, or gives it up if the GPU has idled in it. */
+/* Ends the open batch, or gives it up if the GPU has idled in it. While launches of it are on their way,
+ * it stays open, and ends behind them. */
 void flight_close(struct flight *flight, uint32_t device, int64_t now_ns);
 
 /* A stream is about to end: so does what is measured on it, while the driver knows it. */
 void flight_forget_stream(struct flight *flight, uint32_t device, CUstream stream, int64_t now_ns);
 
 /* The calling thread's launch has been handed to the driver: ends its batch if that ends here. True
- * when it opened the batch, on an idle GPU, and the batch goes on: now is the time to prepay. */
+ * when the batch goes on: now is the time to prepay. */
 bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns);
+
+/* True where a launch of that kind cannot be measured with the open batch, which launches of other
+ * threads keep open. */
+bool flight_is_in_the_way(struct flight *flight, const struct estimate *estimate, CUstream stream,
+                          int64_t now_ns);
 
 /* Gives the open batch up if the GPU has idled in it by now. */
 void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns);

@@ -2,6 +2,7 @@
 
 #include "compute/arrival.h"
 #include "compute/cap.h"
+#include "compute/handover.h"
 #include "compute/virtual_time.h"
 #include "slice/region.h"
 
@@ -20,6 +21,10 @@
  * measurement has come back: the virtual time, moved by estimates, still keeps the cap. Those
  * nobody has measured yet go one by one, this far apart, and each time twice as far. */
 #define MOST_GPU_WAIT_NS 50000000
+/* The way to the driver takes some microseconds; longer where a thread has lost its CPU, or the driver
+ * loads code. Then what is measured there is given up. */
+#define MOST_THREAD_NS 1000000
+#define THREAD_POLL_NS 10000
 /* Once that has been seen, nothing is held for longer than a moment between what waits for each other,
  * up to that much debt. */
 #define AWAITED_NS 500000
@@ -61,8 +66,9 @@ static bool is_after_a_peer(const struct flight *flight, uint32_t device,
            virtual_time_busy_ns(region_shared(device), now_ns - pause_ns) > 0;
 }
 
-/* By how much the virtual time may be ahead of the clock for a launch to start. One that has waited
- * starts a burst: where streams overlap a long one, since at both its ends they overlap less. In its
+/* By how much the virtual time may be ahead of the clock for a launch to start. The first one that waits
+ * starts a burst, which goes on for all threads until one is held again: one launch a burst would be a
+ * measurement each. Where streams overlap a burst is long, since at both its ends they overlap less. In its
  * own window a container that is not in debt goes on to the end: each change of turns costs. */
 static int64_t slack_of(const struct flight *flight, uint32_t device,
                         const struct launch_wait_state *wait, int64_t now_ns)
@@ -71,13 +77,13 @@ static int64_t slack_of(const struct flight *flight, uint32_t device,
         return virtual_time_cost_ns(WINDOW_SLACK_NS, cap_percent(device));
     if (interlock_is_on(&flight->interlock, now_ns) && flight->timing.count == 0)
         return 0; /* here nobody waits for it: rather than between what waits for each other */
-    if (wait != NULL)
+    if (wait != NULL && flight->is_held)
         return flight_overlaps(flight) ? -FLIGHT_OVERLAPPING_NS : 0;
     return flight->window.state == WINDOW_SHARED ? SHARED_SLACK_NS : VIRTUAL_TIME_SLACK_NS;
 }
 
-static enum launch_wait held_by(const struct flight *flight, uint32_t device,
-                                const struct estimate *estimate,
+static enum launch_wait held_by(struct flight *flight, uint32_t device,
+                                const struct estimate *estimate, CUstream stream,
                                 const struct launch_wait_state *wait, int64_t now_ns)
 {
     const struct window *window = &flight->window;
@@ -91,6 +97,9 @@ static enum launch_wait held_by(const struct flight *flight, uint32_t device,
         return LAUNCH_WAIT_TURN;
     if (is_after_a_peer(flight, device, wait, now_ns))
         return LAUNCH_WAIT_ORDER;
+    if (flight_is_in_the_way(flight, estimate, stream, now_ns) &&
+        (wait == NULL || wait->thread_ns == 0 || now_ns - wait->thread_ns < MOST_THREAD_NS))
+        return LAUNCH_WAIT_THREAD;
     if (estimate->samples == 0 && timing_holds(&flight->timing, estimate->key))
         return LAUNCH_WAIT_GPU;
     if (flight->is_blind)
@@ -105,10 +114,10 @@ struct launch_wait_state launch_wait_begin(int64_t now_ns)
     return (struct launch_wait_state){.since_ns = now_ns, .poll_ns = POLL_FIRST_NS};
 }
 
-enum launch_wait launch_wait_new(const struct flight *flight, uint32_t device,
-                                 const struct estimate *estimate, int64_t now_ns)
+enum launch_wait launch_wait_new(struct flight *flight, uint32_t device,
+                                 const struct estimate *estimate, CUstream stream, int64_t now_ns)
 {
-    return held_by(flight, device, estimate, NULL, now_ns);
+    return held_by(flight, device, estimate, stream, NULL, now_ns);
 }
 
 static int64_t at_most(int64_t value, int64_t most)
@@ -150,13 +159,16 @@ static bool is_awaited(struct flight *flight, uint32_t device, const struct esti
 }
 
 enum launch_wait launch_wait_again(struct flight *flight, uint32_t device,
-                                   const struct estimate *estimate, struct launch_wait_state *wait,
-                                   int64_t now_ns)
+                                   const struct estimate *estimate, CUstream stream,
+                                   struct launch_wait_state *wait, int64_t now_ns)
 {
-    enum launch_wait why = held_by(flight, device, estimate, wait, now_ns);
+    enum launch_wait why = held_by(flight, device, estimate, stream, wait, now_ns);
+    if (why == LAUNCH_WAIT_THREAD && wait->thread_ns == 0)
+        wait->thread_ns = now_ns;
     if (wait->looked_ns != 0)
         wait->order_ns += now_ns - wait->looked_ns;
     wait->is_capped |= why == LAUNCH_WAIT_CAP;
+    flight->is_held = why == LAUNCH_WAIT_CAP;
     if (why == LAUNCH_WAIT_CAP && is_awaited(flight, device, estimate, now_ns)) {
         lose_patience(flight, device, now_ns);
         return LAUNCH_WAIT_NOTHING;
@@ -179,7 +191,10 @@ static int64_t next_poll(struct flight *flight, uint32_t device, const struct es
     /* What is there may have been charged before anybody knew how long it takes. */
     if (oldest != NULL && estimate->samples > 0)
         most_ns += estimate->gpu_ns;
-    if (oldest == NULL || now_ns - wait->gpu_ns > most_ns + oldest->charged_ns) {
+    const struct batch *open = timing_open_batch(&flight->timing);
+    bool is_coming = open != NULL && open->coming > 0;
+    if ((oldest == NULL && !is_coming) ||
+        now_ns - wait->gpu_ns > most_ns + (oldest != NULL ? oldest->charged_ns : 0)) {
         flight->is_blind |= estimate->samples > 0;
         if (flight->patience_ns == 0) /* once: it may wait for us, and then it uses nothing */
             flight_charge_overdue(flight, device, now_ns);
@@ -187,7 +202,7 @@ static int64_t next_poll(struct flight *flight, uint32_t device, const struct es
         wait->is_over = true;
         return now_ns;
     }
-    if (oldest->predicted_end_ns > now_ns + wait->poll_ns)
+    if (oldest != NULL && oldest->predicted_end_ns > now_ns + wait->poll_ns)
         return oldest->predicted_end_ns;
     if (wait->poll_ns < POLL_MOST_NS)
         wait->poll_ns *= 2;
@@ -201,6 +216,8 @@ int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct e
                                                      slack_of(flight, device, wait, now_ns));
     if (why == LAUNCH_WAIT_GPU)
         until_ns = next_poll(flight, device, estimate, wait, now_ns);
+    if (why == LAUNCH_WAIT_THREAD)
+        until_ns = now_ns + THREAD_POLL_NS;
     if (why == LAUNCH_WAIT_ORDER) {
         int64_t busy_ns = virtual_time_busy_ns(region_shared(device), now_ns);
         until_ns = now_ns + (busy_ns > ORDER_POLL_NS ? busy_ns : ORDER_POLL_NS);
@@ -209,7 +226,8 @@ int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct e
         flight->timing.count > 0)
         until_ns = at_most(until_ns, now_ns + AWAITED_NS);
     until_ns = at_most(until_ns, now_ns + MOST_WAITING_NS);
-    if (why == LAUNCH_WAIT_GPU) /* in vain perhaps: that must not why the others up */
+    if (why == LAUNCH_WAIT_GPU ||
+        why == LAUNCH_WAIT_THREAD) /* in vain perhaps: that must not why the others up */
         arrival_leave(region_usage(), device, region_slot());
     else
         arrival_wait(region_usage(), device, region_slot(), wait->since_ns, until_ns);

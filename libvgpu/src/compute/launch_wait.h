@@ -18,7 +18,8 @@ enum launch_wait {
     LAUNCH_WAIT_CAP,   /* the virtual time is ahead of the clock */
     LAUNCH_WAIT_TURN,  /* not the container's window, or no room in it */
     LAUNCH_WAIT_ORDER, /* another process of the container goes first */
-    LAUNCH_WAIT_GPU,   /* enough is in flight, or this kind is to be measured first */
+    LAUNCH_WAIT_THREAD, /* what other threads measure has not got to the driver, and this goes apart */
+    LAUNCH_WAIT_GPU,    /* enough is in flight, or this kind is to be measured first */
 };
 
 /* How one launch has waited so far. */
@@ -26,6 +27,7 @@ struct launch_wait_state {
     int64_t since_ns;
     int64_t order_ns;  /* for a peer, all in all */
     int64_t looked_ns; /* when it was held for a peer; 0: it was not, at the last look */
+    int64_t thread_ns; /* since when for another thread; 0: not yet */
     int64_t gpu_ns;    /* since when for the GPU; 0: not yet */
     int64_t poll_ns;
     bool is_capped; /* it has used up what its cap gives it */
@@ -34,13 +36,13 @@ struct launch_wait_state {
 struct launch_wait_state launch_wait_begin(int64_t now_ns);
 
 /* What a launch that comes now waits for: it may take what its predecessor in the burst left. */
-enum launch_wait launch_wait_new(const struct flight *flight, uint32_t device,
-                                 const struct estimate *estimate, int64_t now_ns);
+enum launch_wait launch_wait_new(struct flight *flight, uint32_t device,
+                                 const struct estimate *estimate, CUstream stream, int64_t now_ns);
 
 /* What still holds one that waits. */
 enum launch_wait launch_wait_again(struct flight *flight, uint32_t device,
-                                   const struct estimate *estimate, struct launch_wait_state *wait,
-                                   int64_t now_ns);
+                                   const struct estimate *estimate, CUstream stream,
+                                   struct launch_wait_state *wait, int64_t now_ns);
 
 /* When it looks again; says meanwhile what the container's other processes must know. */
 int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct estimate *estimate,

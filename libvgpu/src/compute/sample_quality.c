@@ -36,11 +36,22 @@ void sample_quality_learn_shared(struct estimates *estimates, const struct batch
         estimate_learn_shared(estimate, gpu_ns);
 }
 
+/* What the batch took, as far as that is known: of its time next to other batches it had some part, and
+ * what it was charged is as good as any other. */
+static int64_t known_ns(const struct batch *batch, int64_t gpu_ns)
+{
+    int64_t most_ns = gpu_ns + batch->counted_ns;
+    if (batch->charged_ns < gpu_ns)
+        return gpu_ns;
+    return batch->charged_ns < most_ns ? batch->charged_ns : most_ns;
+}
+
 void sample_quality_learn(struct estimates *estimates, const struct window *window,
                           const struct batch *batch, int64_t gpu_ns)
 {
     bool is_rough = !sample_quality_is_clean(window, batch) || has_overrun(batch, gpu_ns);
-    double ratio = batch->charged_ns > 0 ? (double)gpu_ns / (double)batch->charged_ns : 1;
+    double ratio =
+        batch->charged_ns > 0 ? (double)known_ns(batch, gpu_ns) / (double)batch->charged_ns : 1;
     for (uint32_t i = 0; i < batch->kind_count; i++) {
         uint32_t launches = batch->kinds[i].launches;
         if (launches == 0)

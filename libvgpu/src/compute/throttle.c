@@ -7,6 +7,7 @@
 #include "compute/cap.h"
 #include "compute/estimate.h"
 #include "compute/flight.h"
+#include "compute/handover.h"
 #include "compute/launch_wait.h"
 #include "compute/uncapped.h"
 #include "compute/virtual_time.h"
@@ -32,9 +33,6 @@
 
 static struct flight flights[VGPU_MAX_DEVICES]; /* one a device; all zero is ready to use */
 
-static __thread uint64_t
-    launching_key; /* what this thread is about to launch, for throttle_after */
-
 void throttle_after_fork(void)
 {
     memset(flights, 0, sizeof flights);
@@ -58,7 +56,8 @@ static void count_stall(uint32_t device, int64_t stalled_ns)
 
 /* Waits, unlocked, for one's turn and then until the launch may start. Returns locked, and with its
  * place among the container's processes still taken; or unlocked and LOCK_IS_STUCK. */
-static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, int64_t now_ns)
+static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, CUstream stream,
+                         int64_t now_ns)
 {
     struct launch_wait_state wait = launch_wait_begin(now_ns);
     lock_give_back(&flight->lock);
@@ -73,7 +72,7 @@ static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, i
         flight_harvest(flight, device, now_ns);
         look(flight, device, now_ns);
         struct estimate *estimate = estimate_find(&flight->estimates, key);
-        enum launch_wait why = launch_wait_again(flight, device, estimate, &wait, now_ns);
+        enum launch_wait why = launch_wait_again(flight, device, estimate, stream, &wait, now_ns);
         if (why == LAUNCH_WAIT_NOTHING || !cap_is_set(device))
             break;
         flight_close(flight, device, now_ns);
@@ -139,9 +138,9 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     window_want(device, &flight->window, now_ns, false);
     bool waits = !has_begun(is_collective, now_ns) &&
                  (turns_is_busy(&flight->turns) ||
-                  launch_wait_new(flight, device, estimate, now_ns) != LAUNCH_WAIT_NOTHING);
+                  launch_wait_new(flight, device, estimate, stream, now_ns) != LAUNCH_WAIT_NOTHING);
     if (waits) {
-        now_ns = wait_turn(flight, device, key, now_ns);
+        now_ns = wait_turn(flight, device, key, stream, now_ns);
         if (now_ns == LOCK_IS_STUCK) {
             charge_blindly(flight, device, key, waiting_now_ns());
             return false;
@@ -151,7 +150,7 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     bool tells = flight_enlist(flight, device, estimate, stream, now_ns);
     if (waits) /* once it is charged: the next one must find the virtual time moved */
         arrival_serve(region_usage(), device, region_slot(), now_ns);
-    launching_key = key;
+    handover_own()->key = key;
     if (!tells)
         budget_grant(flight, device, estimate, now_ns);
     lock_give_back(&flight->lock);
@@ -167,7 +166,8 @@ void throttle_after(uint32_t device)
     if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
         return; /* whoever looks next gives the batch up */
     if (flight_launched(flight, device, now_ns))
-        budget_grant(flight, device, estimate_find(&flight->estimates, launching_key), now_ns);
+        budget_grant(flight, device, estimate_find(&flight->estimates, handover_own()->key),
+                     now_ns);
     lock_give_back(&flight->lock);
 }
 
@@ -184,9 +184,7 @@ int64_t throttle_before_wait(void)
             continue;
         if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
             continue;
-        const struct batch *open = timing_open_batch(&flight->timing);
-        if (open == NULL || !open->ends_behind) /* else its own launch is about to close it */
-            flight_close(flight, device, waiting_now_ns());
+        flight_close(flight, device, waiting_now_ns());
         lock_give_back(&flight->lock);
     }
     return is_arbitrated ? waiting_now_ns() : 0;

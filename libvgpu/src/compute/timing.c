@@ -39,14 +39,6 @@ struct batch *timing_last_closed(struct timing *timing)
     return closed > 0 ? at(timing, closed - 1) : NULL;
 }
 
-/* The end that covers what was measured so far may be one of this batch, from the last round. */
-static void lose_cover(struct timing *timing, const struct batch *batch)
-{
-    for (uint32_t i = 0; i < BATCH_STREAMS; i++)
-        if (timing->cover == batch->ends[i])
-            timing->cover = NULL;
-}
-
 int timing_thread_of(CUstream stream)
 {
     return stream == CU_STREAM_PER_THREAD ? (int)syscall(SYS_gettid) : 0;
@@ -105,7 +97,6 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     CUcontext context = devices_context_of(stream);
     __atomic_store_n(&batch->is_cut, false, __ATOMIC_RELEASE);
     struct batch_visit visit = batch_visit(context);
-    lose_cover(timing, batch);
     bool done = batch_prepare(batch, context);
     done = done && !batch_is_captured(stream);
     /* Idle also of what nobody measures, such as a transfer: the start would come behind it. */
@@ -130,6 +121,10 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     batch->charged_ns = batch->overdue_ns = 0;
     batch->thread = timing_thread_of(stream);
     batch->is_sample = batch->ends_behind = false;
+    batch->id = ++timing->last_id;
+    batch->coming = 0;
+    batch->counted_ns = 0;
+    batch->is_beside = false;
     batch->launches = 0;
     batch->kind_count = 0;
     batch->opened_ns = now_ns;
@@ -151,11 +146,16 @@ bool timing_is_on(const struct batch *batch, CUstream stream)
     return false;
 }
 
+bool timing_can_join(const struct batch *batch, CUstream stream)
+{
+    return batch->stream_count < BATCH_STREAMS && batch->thread == 0 &&
+           timing_thread_of(stream) == 0 && devices_context_of(stream) == batch->context;
+}
+
 bool timing_join(struct timing *timing, CUstream stream)
 {
     struct batch *batch = timing_open_batch(timing);
-    if (batch == NULL || batch->stream_count == BATCH_STREAMS || batch->thread != 0 ||
-        timing_thread_of(stream) != 0 || devices_context_of(stream) != batch->context)
+    if (batch == NULL || !timing_can_join(batch, stream))
         return false;
     struct batch_visit visit = batch_visit(batch->context);
     bool done = !batch_is_captured(stream) && batch_prepare_end(batch, batch->stream_count);
@@ -178,12 +178,6 @@ void timing_began(struct timing *timing, int64_t now_ns)
 bool timing_was_slow(const struct timing *timing, const struct batch *batch)
 {
     return batch->idle_ns > SLOW_FACTOR * timing->least_idle_ns;
-}
-
-void timing_forget_stream(struct timing *timing, CUstream stream)
-{
-    if (timing->cover_stream == stream)
-        timing->cover_stream = NULL;
 }
 
 void timing_cut(struct timing *timing)
@@ -245,40 +239,49 @@ static int64_t waited_ns(const struct timing *timing, const struct batch *batch)
     return waited_ns < 0 ? 0 : waited_ns < way_ns ? waited_ns : way_ns;
 }
 
-/* Time from the later of the batch's start and the cover to its last end. */
+/* Notes in the other batches what of their time has been counted with this one: `gpu_ns` up to an end of
+ * it. They may end in any order. */
+static void note_counted(struct timing *timing, const struct batch *counted, uint32_t last,
+                         int64_t gpu_ns)
+{
+    for (uint32_t i = 0; i < timing->count; i++) {
+        struct batch *other = at(timing, i);
+        float since_ms = 0;
+        if (other == counted || other->context != counted->context ||
+            real.cuEventElapsedTime(&since_ms, other->start, counted->ends[last]) !=
+                CUDA_SUCCESS || /* the GPU has not come to that start */
+            since_ms <= 0)
+            continue;
+        int64_t since_ns = (int64_t)(since_ms * BATCH_NS_PER_MS);
+        other->counted_ns += since_ns < gpu_ns ? since_ns : gpu_ns;
+        other->is_beside |= counted->streams[last] != other->streams[0];
+    }
+}
+
+/* Time from the batch's start to its last end, less what has been counted with others. */
 static bool measure(struct timing *timing, struct batch *batch, int64_t *gpu_ns)
 {
     uint32_t last = 0;
-    bool is_covered = false;
     float own_ms = batch_last_end_ms(batch, batch->start, &last);
     if (own_ms < 0)
         return false;
-    float since_cover_ms = 0;
-    if (timing->cover != NULL && timing->cover_context == batch->context &&
-        real.cuEventElapsedTime(&since_cover_ms, timing->cover, batch->ends[last]) ==
-            CUDA_SUCCESS &&
-        since_cover_ms < own_ms) {
-        own_ms = since_cover_ms;
-        is_covered = true;
+    int64_t own_ns = (int64_t)(own_ms * BATCH_NS_PER_MS);
+    bool is_covered = batch->counted_ns > 0;
+    *gpu_ns = own_ns > batch->counted_ns ? own_ns - batch->counted_ns : 0;
+    note_counted(timing, batch, last, *gpu_ns);
+    if (is_covered)
         batch->idle_ns = 0; /* it was not, on another stream */
-    }
-    *gpu_ns = own_ms > 0 ? (int64_t)(own_ms * BATCH_NS_PER_MS) : 0;
-    if (!is_covered && batch->stream_count == 1)
+    else if (batch->stream_count == 1)
         batch->idle_ns += waited_ns(timing, batch);
     if (batch->is_anchor)
         gpu_clock_set(&timing->clock, batch->context, &batch->start, batch->start_ns);
     /* Next to work on another stream the events cost nothing. */
-    if (batch->stream_count == 1 && (!is_covered || timing->cover_stream == batch->streams[0]))
+    if (!batch->is_beside)
         *gpu_ns -=
             timing->pair_ns < *gpu_ns / MOST_PAIR_PART ? timing->pair_ns : *gpu_ns / MOST_PAIR_PART;
     if (batch->idle_ns > *gpu_ns / MOST_IDLE_PART &&
         (timing_was_slow(timing, batch) || batch->idle_ns > *gpu_ns))
         batch->idle_ns = *gpu_ns / MOST_IDLE_PART;
-    if (own_ms > 0) {
-        timing->cover = batch->ends[last];
-        timing->cover_context = batch->context;
-        timing->cover_stream = batch->streams[last];
-    }
     return true;
 }
 
@@ -345,7 +348,5 @@ void timing_forget_context(struct timing *timing, CUcontext context)
     for (int i = 0; i < TIMING_BATCHES; i++)
         if (timing->ring[i].context == context)
             timing->ring[i].context = NULL;
-    if (timing->cover_context == context)
-        timing->cover = NULL;
     gpu_clock_forget(&timing->clock, context);
 }

@@ -1,10 +1,9 @@
 /* Measures batches of launches with pairs of events on the program's own stream.
  *
  * A ring of batches, oldest first; the youngest may still be open (its end is not recorded yet).
- * A batch may span several streams, and has an end on each. What it took is the time from its start,
- * or from the latest end measured so far if that is later, to the last of its own ends: so work on
- * several streams is counted once where it overlaps, and a long kernel on one of them is not
- * forgotten for short ones on another.
+ * A batch may span several streams, and has an end on each. What it took is the time from its start to
+ * the last of its own ends, less what of that has been counted with other batches: so work on several
+ * streams is counted once where it overlaps, in whatever order batches end.
  *
  * On an idle GPU the start is there before the first launch is; what the host took between the two
  * is no GPU time and is told apart, as idle_ns. It is that much at most: the host may have been kept
@@ -34,15 +33,13 @@ struct timing {
     struct batch ring[TIMING_BATCHES];
     uint32_t first; /* oldest */
     uint32_t count;
-    bool is_open;    /* the youngest takes further launches */
-    int64_t pair_ns; /* what a pair of events around nothing tells; 0: not measured yet */
+    uint64_t last_id; /* of a batch */
+    bool is_open;     /* the youngest takes further launches */
+    int64_t pair_ns;  /* what a pair of events around nothing tells; 0: not measured yet */
     uint32_t pair_tries;
     int64_t least_idle_ns;   /* of those so far; 0: none yet */
     int64_t least_record_ns; /* likewise, that the host took for a start on an idle GPU */
-    CUevent cover;           /* the latest end measured, on loan from the ring */
-    CUcontext cover_context;
-    CUstream cover_stream;  /* compared only; NULL once it has ended */
-    struct gpu_clock clock; /* anchored by starts on an idle GPU */
+    struct gpu_clock clock;  /* anchored by starts on an idle GPU */
 };
 
 /* Opens a batch on `stream`: records its start. False when the driver cannot: it is not timed. */
@@ -50,6 +47,9 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns);
 
 /* True when launches on that stream are measured with the batch. */
 bool timing_is_on(const struct batch *batch, CUstream stream);
+
+/* True where launches on a further stream could be measured with the batch. */
+bool timing_can_join(const struct batch *batch, CUstream stream);
 
 /* Takes a further stream into the open batch. False when it cannot: the batch is to be closed. */
 bool timing_join(struct timing *timing, CUstream stream);
@@ -84,10 +84,7 @@ bool timing_close(struct timing *timing, int64_t now_ns);
 /* The GPU goes on to the closed batches at `from_ns` at the earliest: moves their predicted ends. */
 void timing_delay(struct timing *timing, int64_t from_ns);
 
-/* A stream is about to end: its handle may be another one's from then on. */
-void timing_forget_stream(struct timing *timing, CUstream stream);
-
-/* The same where the caller's lock cannot be had: no batch that is open names a stream to the driver any
+/* A stream is about to end, and the caller's lock cannot be had: no batch that is open names a stream to the driver any
  * more. */
 void timing_cut(struct timing *timing);
 

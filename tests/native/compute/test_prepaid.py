@@ -7,7 +7,7 @@ import pytest
 from support import IS_LONG, Compile
 
 MILLISECONDS = 3000 if IS_LONG else 300
-SOURCES = ("budget", "estimate", "ration", "virtual_time", "waiting")
+SOURCES = ("budget", "handover", "estimate", "ration", "virtual_time", "waiting")
 KNOWN_KINDS, ALL_KINDS = 8, 16
 
 

@@ -1,0 +1,68 @@
+"""Threads with a stream each have the share of their container together, in a time of their own.
+
+Their launches overtake each other on the way to the driver, and their kernels overlap on the GPU.
+How threads interleave, and when one loses its processor, is decided by a seed
+(``support.virtual_time``).
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.sim import PROFILES, Machine
+from libvgpu.sim.calibration import find_calibration
+from support import Compile
+from support.simulated_driver import driver_version
+from support.slices import make_slice
+from support.virtual_time import Chance, run
+
+CORE_PERCENT = 20
+GIB = 1 << 30
+
+
+def share(
+    compile_program: Compile, folder: Path, *numbers: float, chance: Chance | None = None
+) -> float:
+    profile = replace(PROFILES["h100-80g"], context_bytes=0, calibration=find_calibration("h100"))
+    machine = Machine.create([profile], folder / "machine", driver_version())
+    part = make_slice(machine, folder / "slice", memory_bytes=GIB, core_percent=CORE_PERCENT)
+    program = compile_program("thread_streams.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
+    command = [str(program), *map(str, numbers)]
+    return float(run(compile_program, part, folder, command, chance))
+
+
+@pytest.mark.parametrize("launches_a_wait", [0, 1, 4])
+@pytest.mark.parametrize("threads", [4, 16])
+@pytest.mark.parametrize("kernel_us", [20, 200, 1000])
+def test_threads_with_a_stream_each_get_the_share(
+    compile_program: Compile, tmp_path: Path, kernel_us: int, threads: int, launches_a_wait: int
+) -> None:
+    seconds = 8 / threads
+
+    found = share(compile_program, tmp_path, kernel_us, threads, seconds, launches_a_wait)
+
+    assert found == pytest.approx(CORE_PERCENT, abs=0.5)
+
+
+@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize(("threads", "launches_a_wait"), [(4, 4), (16, 0)], ids=["wait", "queue"])
+def test_nor_do_they_get_more_on_a_busy_host(
+    compile_program: Compile, tmp_path: Path, threads: int, launches_a_wait: int, seed: int
+) -> None:
+    chance = Chance(seed, one_in=300, late_ns=300_000)
+
+    found = share(compile_program, tmp_path, 20, threads, 0.5, launches_a_wait, chance=chance)
+
+    assert found < CORE_PERCENT + 0.5
+
+
+def test_a_seed_tells_the_same_each_time(compile_program: Compile, tmp_path: Path) -> None:
+    chance = Chance(seed=1, one_in=100, late_ns=100_000)
+    found = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        found.append(share(compile_program, tmp_path / name, 20, 8, 0.2, 0, chance=chance))
+
+    assert found[0] == found[1]
