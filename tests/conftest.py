@@ -24,9 +24,10 @@ pytest_plugins = [
     "support.leftovers",
     "support.own_folder",
     "support.own_log",
+    "support.watchdog",
+    "support.workers",  # which uses the one before, and is used by the one after it
     "support.quiet",
     "support.talker",
-    "support.watchdog",
 ]
 
 # The folders whose files take longest come first, since a worker takes a whole file and one that

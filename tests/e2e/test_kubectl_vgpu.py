@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, control_plane, stand_in_agents
+from support import ROOT, control_plane, stand_in_agents
 from support.control_plane import ControlPlane, collection
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from support.output_schemas import check
@@ -34,7 +34,7 @@ GIB = 1 << 30
 _TESTS_S = 120.0
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only: make check"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S + _TESTS_S),
 ]
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, control_plane, install
+from support import ROOT, control_plane, install
 from support.cluster_node import ClusterNode
 from support.control_plane import ControlPlane, collection, free_port
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
@@ -40,7 +40,7 @@ KEY = "nvidia.com/vgpu.gpus"
 _TESTS_S = 240.0
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only: make check"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S + _TESTS_S),
 ]
 

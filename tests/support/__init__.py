@@ -7,7 +7,7 @@ from pathlib import Path
 #: ``compile_program(source, *more_sources, flags=())`` -> path of the built program.
 Compile = Callable[..., Path]
 
-#: Whether tests take their long form, as `make check` has them do.
+#: Whether tests take their long form, as `make check-long` has them do.
 IS_LONG = os.environ.get("VGPU_LONG") == "1"
 
 ROOT = Path(__file__).resolve().parent.parent.parent

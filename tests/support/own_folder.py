@@ -17,7 +17,7 @@ _FOLDER = pytest.StashKey[Path]()
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the folder, before pytest looks where to put its files; workers get a part of it."""
-    if hasattr(config, "workerinput") or config.option.basetemp:
+    if config.option.basetemp:
         return
     config.stash[_FOLDER] = Path(tempfile.mkdtemp(prefix="vgpu-tests-", dir="/tmp"))
     config.option.basetemp = str(config.stash[_FOLDER] / "run")

@@ -3,6 +3,7 @@
 Leftovers end and fail theirs, disturbed measurements repeat, and no test stops the run.
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from support import leftovers
 leftovers.GRACE_SECONDS = 0.5
 def test_leaves():
     print("started", subprocess.Popen(["sleep", "600"]).pid)
+def test_leaves_an_orphan():
+    subprocess.run(["sh", "-c", "sleep 600 >&2 & echo started $!"], text=True)
 def test_ends_its_own():
     subprocess.run(["true"])
 """
@@ -58,12 +61,17 @@ def test_after_it():
 NOBODY_DISTURBS, ALWAYS_DISTURBED = 1000.0, -1000.0  # cores, and seconds at a stretch
 
 
-def run_pytest(folder: Path, code: str, *more: str) -> subprocess.CompletedProcess[str]:
-    (folder / "test_given.py").write_text(code)
+def run_pytest(
+    folder: Path, code: str, *more: str, files: tuple[str, ...] = ("given",)
+) -> subprocess.CompletedProcess[str]:
+    """Runs tests, the same in each of some files, where they are to have a worker each."""
+    paths = [folder / f"test_{name}.py" for name in files]
+    for path in paths:
+        path.write_text(code)
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "support.leftovers",
-         "-p", "support.quiet", "-p", "support.watchdog", *more,
-         "--rootdir", str(folder), str(folder / "test_given.py")],
+         "-p", "support.watchdog", "-p", "support.workers", "-p", "support.quiet", *more,
+         "--rootdir", str(folder), *map(str, paths)],
         cwd=folder, env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin"},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
@@ -81,9 +89,10 @@ def test_a_process_that_a_test_leaves_is_ended_and_fails_it(tmp_path: Path) -> N
 
     assert done.returncode == 1
     assert "ERROR test_given.py::test_leaves - the test left behind" in done.stdout
-    assert "2 passed, 1 error" in done.stdout
-    pid = int(done.stdout.partition("started ")[2].split()[0])
-    assert state(pid) in ("gone", psutil.STATUS_ZOMBIE)
+    assert "ERROR test_given.py::test_leaves_an_orphan - the test left behind" in done.stdout
+    assert "3 passed, 2 errors" in done.stdout
+    pids = re.findall(r"^started (\d+)", done.stdout, re.M)
+    assert [state(int(pid)) in ("gone", psutil.STATUS_ZOMBIE) for pid in pids] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -162,8 +171,8 @@ import time, pytest
 from pathlib import Path
 HERE = Path(__file__).parent
 @pytest.mark.timing({how})
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_wants_the_machine(name):
+def test_wants_the_machine():
+    name = Path(__file__).stem[-1]
     with (HERE / "tries").open("a") as tries:
         tries.write(name)
     running = HERE / f"running-{{name}}"
@@ -188,18 +197,18 @@ def test_what_fails_next_to_others_is_measured_alone(
     tmp_path: Path, how: str, patience_s: float, tries: set[int]
 ) -> None:
     code = WANTS_THE_MACHINE.format(how=how, patience_s=patience_s)
-    done = run_pytest(tmp_path, code, "-n", "2", "--basetemp", str(tmp_path / "run"))
+    done = run_pytest(tmp_path, code, "--workers", "2", files=("a", "b"))
 
     assert "2 passed" in done.stdout.splitlines()[-1], done.stdout
     assert len((tmp_path / "tries").read_text()) in tries
 
 
-@pytest.mark.parametrize(("workers"), [(), ("-n", "2")], ids=["one-process", "workers"])
+@pytest.mark.parametrize(("workers"), [(), ("--workers", "2")], ids=["one-process", "workers"])
 def test_what_workers_could_not_measure_fails_the_run(
     tmp_path: Path, workers: tuple[str, ...]
 ) -> None:
     code = NEVER_RIGHT.format(most_cores=ALWAYS_DISTURBED, count=4)
-    done = run_pytest(tmp_path, code, *workers, "--basetemp", str(tmp_path / "run"))
+    done = run_pytest(tmp_path, code, *workers)
 
     assert (done.returncode, "4 skipped" in done.stdout.splitlines()[-1]) == (1, True), done.stdout
     assert "4 of 4 tests that measure time could not be measured" in done.stdout
@@ -215,12 +224,48 @@ def test_a_test_that_hangs_deaf_to_signals_is_ended_and_named(
 ) -> None:
     code = DEAF.format(fixture=fixture, code=code)
 
-    done = run_pytest(tmp_path, code, "-n", "1", "--max-worker-restart", "1", "-o", "timeout=20")
+    done = run_pytest(tmp_path, code, "--workers", "1", "-o", "timeout=20")
 
     assert done.returncode == 1
     assert "sleep_deaf_to_signals" in done.stderr  # where it hung
-    assert "test_hangs failed: worker 'gw0' crashed while running" in done.stdout
+    assert "test_hangs failed: the worker that ran it ended with status 1" in done.stdout
     assert "1 passed" in done.stdout
+
+
+SHARED = """
+import os, signal, warnings, pytest
+@pytest.fixture(scope="session", autouse=True)
+def ends():
+    yield
+    print("the run ended", file=open("/dev/stderr", "a"))
+def test_first():
+    pass
+def test_dies():
+    if "test_a" in __file__:
+        os.kill(os.getpid(), signal.SIGKILL)
+def test_warns():
+    warnings.warn("so it is", UserWarning)
+def test_last():
+    assert "test_b" not in __file__, "wrong"
+"""
+
+
+def test_workers_tell_all_and_one_that_dies_fails_its_test_only(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, SHARED, "--workers", "2", "--durations=1", files=("a", "b", "c"))
+
+    assert (done.returncode, done.stderr.count("the run ended")) == (1, 3), done.stdout
+    assert "2 failed, 10 passed, 3 warnings" in done.stdout, done.stdout
+    assert "FAILED test_a.py::test_dies - the worker that ran it ended by SIGKILL" in done.stdout
+    assert "FAILED test_b.py::test_last - AssertionError: wrong" in done.stdout
+    assert "UserWarning: so it is" in done.stdout
+
+
+def test_workers_end_with_the_first_failure_where_it_is_asked_for(tmp_path: Path) -> None:
+    code = "def test_it(): assert 'test_a' not in __file__\n"
+
+    done = run_pytest(tmp_path, code, "--workers", "1", "-x", files=("a", "b", "c"))
+
+    assert (done.returncode, "1 failed in" in done.stdout) == (1, True), done.stdout
 
 
 def test_a_failure_is_said_before_the_run_ends(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from deviceplugin.testing import AdmissionFailed
-from support import IS_LONG, Compile
+from support import Compile
 from support.in_process_node import wait_until_lost
 from support.mps_cluster import Cluster, device_of, kill_everything_of, running_cluster
 from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS
@@ -86,7 +86,7 @@ def test_a_whole_gpu_is_bare_while_its_container_runs(cluster: Cluster) -> None:
     assert steady.works()
 
 
-@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
+@pytest.mark.long
 def test_two_whole_gpus_have_no_daemon(cluster: Cluster) -> None:
     pod = cluster.admit("two", core=200)
 

@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from libvgpu.artifacts import PACKAGE
-from support import IS_LONG
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.demo.children import Children, tool_environment
 from vgpuctl.demo.container import can_isolate
@@ -153,7 +152,7 @@ def test_the_demo_holds_and_leaves_nothing(start: Start) -> None:
 
 
 @pytest.mark.timing
-@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
+@pytest.mark.long
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root, who alone can enter that checkout")
 def test_the_demo_holds_from_a_checkout_only_root_can_enter(start: Start, tmp_path: Path) -> None:
     sealed = tmp_path / "checkout"
@@ -169,7 +168,7 @@ def test_the_demo_holds_from_a_checkout_only_root_can_enter(start: Start, tmp_pa
 
 
 @pytest.mark.timing
-@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
+@pytest.mark.long
 @pytest.mark.skipif(os.getuid() != 0, reason="the other tests run as an ordinary user already")
 @pytest.mark.skipif(
     os.getuid() == 0 and not can_isolate(tool_environment()),
@@ -205,7 +204,9 @@ def test_the_demo_holds_for_an_ordinary_user(base: Path) -> None:
     assert f"starting it as user {ORDINARY_USER}" in said
 
 
-@pytest.mark.parametrize("name", CHILDREN if IS_LONG else CHILDREN[:3])
+@pytest.mark.parametrize(
+    "name", [*CHILDREN[:3], *(pytest.param(name, marks=pytest.mark.long) for name in CHILDREN[3:])]
+)
 def test_a_killed_child_fails_the_demo_which_cleans_up(start: Start, name: str) -> None:
     demo = start()
     pid = demo.wait_for_child(name)
@@ -219,7 +220,7 @@ def test_a_killed_child_fails_the_demo_which_cleans_up(start: Start, name: str) 
     assert_nothing_left(demo)
 
 
-@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
+@pytest.mark.long
 def test_a_killed_mps_control_daemon_leaves_nothing(start: Start) -> None:
     demo = start()
     demo.wait_for_child("mps-half/inference")
