@@ -73,7 +73,7 @@ NOT_LONG = $(if $(filter 1,$(VGPU_LONG)),, and not long)
 CLIENTS := $(CUDA12)/.ready $(HEADERS)/.ready
 
 quick: build $(TESTS)  ## run the tests that start no process: a minute at most
-	@$(PYTEST) $(PARALLEL) -m "not timing$(NOT_LONG)" --junit-xml build/quick.xml tests/unit
+	@$(PYTEST) $(PARALLEL) -m "not timing and not process$(NOT_LONG)" --junit-xml build/quick.xml tests/unit tests/model
 
 test: build $(TESTS) $(CLIENTS)  ## run all tests (no GPU, no root and no network needed), or those of a room: T=deviceplugin/policy
 	@$(PYTEST) $(PARALLEL) -m "not timing and not node and not network and not gpu$(NOT_LONG)" --junit-xml build/tests.xml $(ROOM) \

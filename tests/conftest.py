@@ -22,6 +22,7 @@ pytest_plugins = [
     "support.built",
     "support.chance",
     "support.leftovers",
+    "support.no_process",
     "support.own_folder",
     "support.own_log",
     "support.watchdog",

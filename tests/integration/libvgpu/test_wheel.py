@@ -1,7 +1,7 @@
 """The wheel alone carries everything that was built: no compiler where it is installed.
 
-It is built as users get it, for every glibc from 2.17 on. That takes minutes and ziglang, so only
-``make check-long`` does it; the parts of the build have their tests in ``test_build.py``.
+In the long form (``make check``, which installs ziglang) it is built as users get it, for every
+glibc from 2.17 on; else by this machine's compiler, and the tests of the portable one are skipped.
 """
 
 import os
@@ -15,16 +15,14 @@ from pathlib import Path
 import pytest
 
 from libvgpu._build import outputs
-from support import ROOT
+from support import IS_LONG, ROOT
 from support.on_build import TESTS_SECONDS, assert_tests_pass_on
 
 BUILD_SECONDS = 240
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.timeout(BUILD_SECONDS + 20),  # the first one builds it
-]
+pytestmark = pytest.mark.timeout(BUILD_SECONDS + 20)  # the first one builds it
 NEWEST_GLIBC = (2, 17)
+portable = pytest.mark.skipif(not IS_LONG, reason="the long form builds the portable wheel")
 
 WANTED = {
     *outputs(),
@@ -41,6 +39,8 @@ WANTED = {
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    if not IS_LONG:
+        pytest.skip("in the long form only")
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     listing = subprocess.run(
@@ -61,7 +61,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
         [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--no-index",
          "--quiet", "--disable-pip-version-check", "-w", str(folder), str(source)],
         check=True, timeout=BUILD_SECONDS,
-        env=os.environ | {"PIP_NO_INPUT": "1", "VGPU_PORTABLE": "1"},
+        env=os.environ | {"PIP_NO_INPUT": "1", "VGPU_PORTABLE": str(int(IS_LONG))},
     )  # fmt: skip
     (path,) = folder.glob("*.whl")
     return zipfile.ZipFile(path)
@@ -86,6 +86,7 @@ def glibc_versions(library: Path) -> set[tuple[int, ...]]:
     return {tuple(map(int, version.split("."))) for version in named}
 
 
+@portable
 def test_its_libraries_need_nothing_above_glibc_2_17(unpacked: Path) -> None:
     libraries = sorted(unpacked.rglob("*.so*"))
 
@@ -95,12 +96,14 @@ def test_its_libraries_need_nothing_above_glibc_2_17(unpacked: Path) -> None:
     assert {name: found for name, found in newest.items() if found > NEWEST_GLIBC} == {}
 
 
+@portable
 def test_its_tag_says_which_systems_it_is_for(wheel: zipfile.ZipFile) -> None:
     assert Path(wheel.filename or "").name.endswith("-cp311-abi3-manylinux2014_x86_64.whl")
     (metadata,) = (name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL"))
     assert b"Tag: cp311-abi3-manylinux2014_x86_64\n" in wheel.read(metadata)
 
 
+@portable
 def test_its_libraries_name_no_folder_of_the_build_machine(unpacked: Path) -> None:
     folders = (str(ROOT), sys.prefix, sys.base_prefix + "/", os.path.expanduser("~/."))
     for library in unpacked.rglob("*.so*"):
@@ -113,6 +116,7 @@ def test_its_libraries_name_no_folder_of_the_build_machine(unpacked: Path) -> No
         assert not re.search(r"RPATH|RUNPATH", dynamic), dynamic
 
 
+@portable
 @pytest.mark.timing  # as some of those tests
 @pytest.mark.timeout(TESTS_SECONDS + BUILD_SECONDS)
 def test_its_shim_passes_the_tests_of_the_shim(unpacked: Path) -> None:

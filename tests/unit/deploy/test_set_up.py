@@ -91,6 +91,7 @@ def test_uv_asks_the_indexes_that_pip_was_told(
     assert "UV_DEFAULT_INDEX" not in set_up.uv_environment(settings)
 
 
+@pytest.mark.process
 def test_an_environment_that_does_not_run_is_made_again(set_up: ModuleType, tmp_path: Path) -> None:
     venv = tmp_path / "venv"
     python = set_up.make_environment(venv)
@@ -115,6 +116,7 @@ def test_a_step_says_how_long_it_took_or_that_it_failed(
     assert second.startswith("set-up: that failed after ")
 
 
+@pytest.mark.process
 def test_what_a_command_said_last_is_why_it_failed(set_up: ModuleType) -> None:
     program = "import sys; print('\\n'.join(map(str, range(99)))); sys.exit('no space left')"
     with pytest.raises(set_up.SetUpError, match=r"^80\n(?s:.*)\n98$|no space left"):

@@ -15,7 +15,7 @@ import pytest
 
 from libvgpu._build import PORTABLE_COMPILER
 from libvgpu._sources import COMPILE_ARGS, INCLUDES, LIBRARIES, LINK_ARGS
-from support import ROOT
+from support import IS_LONG, ROOT
 from support.on_build import TESTS_SECONDS, assert_tests_pass_on
 
 BUILD_SECONDS = 240
@@ -23,7 +23,7 @@ BUILD_SECONDS = 240
 #: It runs tests that measure time, and has the machine to itself for them.
 pytestmark = [
     pytest.mark.timing,
-    pytest.mark.long,
+    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
 ]
 
 

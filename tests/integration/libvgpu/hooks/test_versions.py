@@ -19,7 +19,7 @@ from support.simulated_driver import CUDA
 
 SHORT = ("11.8", "12.4")
 #: What takes time by the clock is tried on the newest driver in the short form.
-TIMES = [pytest.mark.timing, pytest.mark.long]
+TIMES = [pytest.mark.timing, pytest.mark.skipif(not IS_LONG, reason="in the long form only")]
 #: 11.4 and 12.2 are there for releases of the driver. An exercise runs where everything that it
 #: names is, and some name what came after 12.2. Before 11.6 nobody can ask for an array's size.
 LONG = ("11.8", "12.4", "12.8")
@@ -84,7 +84,7 @@ def shim_tests(version: int) -> list[str]:
     ]
 
 
-@pytest.mark.long
+@pytest.mark.skipif(not IS_LONG, reason="in the long form only")
 @pytest.mark.timeout(TESTS_SECONDS + 10)
 @pytest.mark.parametrize("cuda", LONG)
 def test_the_shim_tests_pass_on_an_older_driver(cuda: str) -> None:
