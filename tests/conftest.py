@@ -24,7 +24,8 @@ pytest_plugins = [
     "support.leftovers",
     "support.no_process",
     "support.own_folder",
-    "support.own_log",
+    "support.own_state",
+    "support.shuffled",
     "support.watchdog",
     "support.workers",  # which uses the one before, and is used by the one after it
     "support.quiet",

@@ -62,7 +62,7 @@ NOBODY_DISTURBS, ALWAYS_DISTURBED = 1000.0, -1000.0  # cores, and seconds at a s
 
 
 def run_pytest(
-    folder: Path, code: str, *more: str, files: tuple[str, ...] = ("given",)
+    folder: Path, code: str, *more: str, files: tuple[str, ...] = ("given",), **variables: str
 ) -> subprocess.CompletedProcess[str]:
     """Runs tests, the same in each of some files, where they are to have a worker each."""
     paths = [folder / f"test_{name}.py" for name in files]
@@ -72,7 +72,7 @@ def run_pytest(
         [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "support.leftovers",
          "-p", "support.watchdog", "-p", "support.workers", "-p", "support.quiet", *more,
          "--rootdir", str(folder), *map(str, paths)],
-        cwd=folder, env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin"},
+        cwd=folder, env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin", **variables},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip
 
@@ -224,7 +224,8 @@ def test_a_test_that_hangs_deaf_to_signals_is_ended_and_named(
 ) -> None:
     code = DEAF.format(fixture=fixture, code=code)
 
-    done = run_pytest(tmp_path, code, "--workers", "1", "-o", "timeout=20")
+    done = run_pytest(tmp_path, code, "--workers", "1", "-o", "timeout=20",
+                      "-o", "timeout_func_only=true")  # fmt: skip
 
     assert done.returncode == 1
     assert "sleep_deaf_to_signals" in done.stderr  # where it hung
@@ -266,6 +267,82 @@ def test_workers_end_with_the_first_failure_where_it_is_asked_for(tmp_path: Path
     done = run_pytest(tmp_path, code, "--workers", "1", "-x", files=("a", "b", "c"))
 
     assert (done.returncode, "1 failed in" in done.stdout) == (1, True), done.stdout
+
+
+LEAVES = """
+import logging, os, signal
+def test_leaves():
+    {code}
+def test_after_it():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("os.environ['LEFT'] = 'so'", "variable LEFT was 'not there' and is 'so'"),
+        ("os.chdir('/')", "current folder was"),
+        ("logging.getLogger().setLevel(7)", "root logger was (30, False, 0) and is (7, False, 0)"),
+        ("signal.signal(signal.SIGHUP, signal.SIG_IGN)", "what SIGHUP does was"),
+    ],
+)
+def test_a_test_that_leaves_a_change_fails(tmp_path: Path, code: str, words: str) -> None:
+    done = run_pytest(tmp_path, LEAVES.format(code=code), "-p", "support.own_state")
+
+    assert f"test_leaves failed: the test left a change: {words}" in done.stdout, done.stdout
+    assert "2 passed, 1 error" in done.stdout
+
+
+QUICK = """
+import os, subprocess, threading
+from pathlib import Path
+import pytest
+from support import no_process
+no_process.QUICK = (Path(__file__).parent,)
+def test_starts():
+    subprocess.run(["true"])
+def test_forks():
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+@pytest.mark.process
+def test_may():
+    subprocess.run(["true"])
+def test_starts_nothing():
+    threading.Thread().start()
+"""
+
+
+def test_a_quick_test_that_starts_a_process_fails(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, QUICK, "-p", "support.no_process")
+
+    assert "4 passed, 2 errors" in done.stdout.replace(" 1 warning,", ""), done.stdout
+    assert "ERROR test_given.py::test_starts - AssertionError: a quick test started" in done.stdout
+    assert "ERROR test_given.py::test_forks - AssertionError: a quick test started" in done.stdout
+
+
+MANY = """
+import pytest
+@pytest.mark.parametrize("number", range(40))
+def test_it(number):
+    print("number", number)
+"""
+
+
+def test_another_order_is_told_and_repeated_by_its_seed(
+    tmp_path: Path,
+) -> None:
+    def order(asked: str) -> tuple[list[str], str]:
+        done = run_pytest(tmp_path, MANY, "-p", "support.shuffled", VGPU_RANDOM=asked)
+        seed = re.search(r"^order of the tests: VGPU_RANDOM=(\d+)$", done.stdout, re.M)
+        return re.findall(r"^number (\d+)$", done.stdout, re.M), seed[1] if seed else ""
+
+    usual, fresh = order("0"), order("1")
+
+    assert usual == ([str(number) for number in range(40)], "")
+    assert sorted(fresh[0], key=int) == usual[0] != fresh[0]
+    assert order(fresh[1]) == fresh
 
 
 def test_a_failure_is_said_before_the_run_ends(tmp_path: Path) -> None:

@@ -1,7 +1,6 @@
 """What the agent survives and follows: restarts, failed pods, an edited config file."""
 
 import logging
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from libvgpu import allocation_dirs
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
 from support.in_process_node import CONFIG, GIB, InProcessNode, only_device, running_node
+from support.ports import held_port
 from support.waiting import PATIENCE_S, bar, wait_until
 from vgpuctl.agent_client import agent_report
 
@@ -158,8 +158,7 @@ def test_an_edited_rule_holds_in_the_running_container_within_a_second(
 
 def test_a_bad_config_is_rejected_whole_and_shows_in_the_metrics(node: InProcessNode) -> None:
     node.stop_agent()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        node.metrics_address = f"127.0.0.1:{free.getsockname()[1]}"
+    node.metrics_address = f"127.0.0.1:{held_port()}"
     node.start_agent()
     node.wait_registered()
     pod = node.admit("a", {"vgpu-core": 50, "vgpu-memory": 8})
