@@ -23,10 +23,10 @@ export PYTHONDONTWRITEBYTECODE :=
 unexport PYTHONHOME PYTHONPATH PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo test test-gpu e2e e2e-node node-parts model lint fmt check bench bench-gpu wheel image image-lock protos manifests clean
+.PHONY: help setup build demo quick test bench-check test-gpu e2e e2e-node node-parts model lint fmt check check-long bench bench-gpu wheel image image-lock protos manifests clean
 
 help:  ## show the commands
-	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
 
 setup: $(TESTS) $(LINT) $(CUDA12)/.ready $(HEADERS)/.ready  ## make .venv, install everything and build the native parts
 
@@ -67,20 +67,26 @@ build: $(READY)  ## rebuild the shim, the simulated driver and the cffi module i
 demo: build  ## run the main job on a simulated GPU: pods in, hard slices out
 	@$(BIN)/python -m vgpuctl demo
 
-# A test that ends its worker runs once more in the next one; after two, pytest-xdist would wait for
-# ever, so the run ends there.
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 1
+PARALLEL := --workers $(WORKERS)
 
 # T=deviceplugin/policy, or T=unit/libvgpu: the tests of one room. A run without any of its kind is none that failed.
 T ?=
 NONE = $(if $(T),5,0)
 ROOM = $(if $(T),$(or $(wildcard tests/*/$(T) tests/$(T)),$(error T=$(T): there is no tests/*/$(T))))
-PYTEST = $(BIN)/python -m pytest $(PARALLEL) --durations=20 --durations-min=1
-test: build $(TESTS) $(CUDA12)/.ready $(HEADERS)/.ready  ## run all tests (no GPU, no root and no network needed), or those of a room: T=deviceplugin/policy
-	@failed=; \
-	$(PYTEST) -m "not timing and not node and not gpu" --junit-xml build/tests.xml $(ROOM) || test $$? = $(NONE) || failed=1; \
-	$(PYTEST) -m "timing and not gpu" --junit-xml build/timing.xml $(ROOM) || test $$? = $(NONE) || failed=1; \
-	test -z "$$failed"
+PYTEST = $(BIN)/python -m pytest --durations=20 --durations-min=1
+# What only the long check runs is left out, unless this is the long check.
+NOT_LONG = $(if $(filter 1,$(VGPU_LONG)),, and not long)
+CLIENTS := $(CUDA12)/.ready $(HEADERS)/.ready
+
+quick: build $(TESTS)  ## run the tests that start no process: a minute at most
+	@$(PYTEST) $(PARALLEL) -m "not timing and not process$(NOT_LONG)" --junit-xml build/quick.xml tests/unit tests/model
+
+test: build $(TESTS) $(CLIENTS)  ## run all tests (no GPU, no root and no network needed), or those of a room: T=deviceplugin/policy
+	@$(PYTEST) $(PARALLEL) -m "not timing and not node and not network and not gpu$(NOT_LONG)" --junit-xml build/tests.xml $(ROOM) \
+	    || test $$? = $(NONE)
+
+bench-check: build $(TESTS) $(CLIENTS)  ## run the tests that measure time, on a machine that does nothing else
+	@$(PYTEST) $(PARALLEL) -m "timing and not gpu$(NOT_LONG)" --junit-xml build/timing.xml $(ROOM) || test $$? = $(NONE)
 
 # One after the other: they look at what the whole GPU has given. GPU_TESTS picks some of them.
 GPU_TESTS ?= gpu
@@ -94,15 +100,11 @@ node-parts: $(TESTS)
 
 # A step of its own, since these tests compare the whole machine before and after: nothing of ours may
 # run next to them.
-e2e-node: export VGPU_LONG = 1
 e2e-node: build $(TESTS) node-parts $(ZIG)  ## run the example pods on a real kubelet, containerd and runc (root, Go)
-	@$(BIN)/python -m pytest -m node
+	@$(PYTEST) -m "node$(NOT_LONG)" --junit-xml build/node.xml tests/e2e
 
-e2e: export VGPU_LONG = 1
-e2e: export VGPU_KUBERNETES = all
-e2e: export VGPU_E2E = 1
-e2e: build e2e-node  ## run the end-to-end tests in their long form
-	@$(BIN)/python -m pytest -m "not node and not gpu" tests/e2e
+e2e: e2e-node  ## run the end-to-end tests: also the chart, judged by helm and the API server's admission (Go)
+	@$(PYTEST) $(PARALLEL) -m "network$(NOT_LONG)" --junit-xml build/network.xml tests/e2e
 
 model:  ## search every state of the ledger's model (some minutes, 2 GiB)
 	@mkdir -p build
@@ -127,10 +129,17 @@ fmt: $(LINT)  ## format the Python and the C code
 	$(BIN)/python -m vgpuctl.output docs/schemas
 	$(BIN)/python -m vgpuctl.manual docs/man
 
-# Long forms of tests, those of the portable build among them.
-check: export VGPU_LONG = 1
-check: lint $(ZIG) node-parts test  ## what CI runs: lint, and all tests in their long form
-	@$(MAKE) --no-print-directory e2e-node
+check: lint node-parts test  ## what CI runs before a merge: lint, all tests in their short form, one version of Kubernetes
+	@$(MAKE) --no-print-directory e2e
+
+# One step after the other, and all of them: the first that fails hides nothing of the rest.
+LONG_STEPS = test bench-check e2e wheel image model
+check-long: export VGPU_LONG = 1
+check-long: export VGPU_KUBERNETES = all
+check-long: lint $(ZIG) node-parts  ## run everything in its long form, what measures time too, on all versions of Kubernetes (hours)
+	@failed=; \
+	for step in $(LONG_STEPS); do $(MAKE) --no-print-directory $$step || failed="$$failed $$step"; done; \
+	test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 bench: build $(TESTS)  ## measure what docs/benchmarks.md shows
 	$(BIN)/python -m benchmarks run hooks allocate reload extender cli

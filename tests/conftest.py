@@ -22,11 +22,14 @@ pytest_plugins = [
     "support.built",
     "support.chance",
     "support.leftovers",
+    "support.no_process",
     "support.own_folder",
-    "support.own_log",
+    "support.own_state",
+    "support.shuffled",
+    "support.watchdog",
+    "support.workers",  # which uses the one before, and is used by the one after it
     "support.quiet",
     "support.talker",
-    "support.watchdog",
 ]
 
 # The folders whose files take longest come first, since a worker takes a whole file and one that

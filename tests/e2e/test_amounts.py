@@ -3,11 +3,11 @@
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, amount_pods, install
+from support import ROOT, amount_pods, install
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 #: What an API server spends on one expression at most, and how much of it ours may take.

@@ -11,11 +11,11 @@ import yaml
 
 from deviceplugin.cleaning import __main__ as cleaning
 from deviceplugin.cleaning.seen_pods import HOST_PART
-from support import IS_LONG, install
+from support import install
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 ALL = (

@@ -9,11 +9,11 @@ import yaml
 
 from deviceplugin.config.loading import load_config
 from deviceplugin.http.metric_names import METRICS
-from support import IS_LONG, ROOT, install, policy_pods
+from support import ROOT, install, policy_pods
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 CONFIGS = ["--set", "configs.default=version: v1,configs.a100-80gb-config=version: v1"]

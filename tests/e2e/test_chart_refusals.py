@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support import IS_LONG, install
+from support import install
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 SENTENCES = install.CHART / "templates/_validate.tpl"

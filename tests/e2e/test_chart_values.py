@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, install, kube_schemas
+from support import install, kube_schemas
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 #: Whatever else a value needs to have an effect, by its beginning.

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from support import IS_LONG
 from support.devicemanager import build, judged_node, missing, run_judge
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
@@ -29,7 +28,7 @@ HISTORIES = {
 }
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S + JUDGE_SECONDS),
 ]
 

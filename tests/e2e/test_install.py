@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, install, kube_schemas, policy_pods
+from support import ROOT, install, kube_schemas, policy_pods
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 #: What an API server spends on one expression at most (on a policy ten times that), and how much
@@ -19,7 +19,7 @@ EXPRESSION_BUDGET = 1_000_000
 SHARE = 0.25
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 STRICT = "policy.strictVisibleDevices.enabled=true"

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, hub
+from support import ROOT, hub
 
 VALUES = ROOT / "deploy/examples/workloads/jupyterhub/values.yaml"
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
+    pytest.mark.long,
     pytest.mark.timeout(hub.INSTALL_TIMEOUT_S + 200),
 ]
 

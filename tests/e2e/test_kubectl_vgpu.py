@@ -17,10 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, control_plane, stand_in_agents
+from support import ROOT, control_plane, stand_in_agents
 from support.control_plane import ControlPlane, collection
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from support.output_schemas import check
+from support.ports import held_port
 from support.simulated_node import SimulatedNode
 from support.stand_in_agents import NAMESPACE, StandInAgent, make_pod, page, remove_pods
 from support.waiting import PATIENCE_S, wait_until
@@ -34,7 +35,7 @@ GIB = 1 << 30
 _TESTS_S = 120.0
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only: make check"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S + _TESTS_S),
 ]
 
@@ -272,7 +273,7 @@ def test_an_api_server_that_is_away_is_told(cluster: Cluster) -> None:
 
 def test_a_real_agent_answers(cluster: Cluster) -> None:
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
-        port = control_plane.free_port()
+        port = held_port()
         options = [f"--metrics-address={cluster.address}:{port}", "--node-name=real"]
         node = SimulatedNode(Path(name), "t4*2", CONFIG, FRACTIONS, options)
         make_pod(cluster.plane, "real", cluster.address, port)
@@ -309,7 +310,7 @@ def test_set_does_what_it_shows(cluster: Cluster) -> None:
     cluster.plane.apply(config_maps, {"metadata": {"name": name}, "data": {"config.yaml": config}})
     values = ["-n", "default", "--core", "20", "--memory", "3GiB"]
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as directory:
-        port = control_plane.free_port()
+        port = held_port()
         options = [f"--metrics-address={cluster.address}:{port}", "--node-name=real"]
         node = SimulatedNode(Path(directory), "t4", config, FRACTIONS, options)
         make_pod(cluster.plane, "real", cluster.address, port)

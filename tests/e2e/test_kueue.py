@@ -1,10 +1,9 @@
 """The example for Kueue on a cluster with Kueue: who may begin, and with which slices.
 
 Kueue is built from its module and installed by its own chart. That takes minutes the first time, so
-`make e2e` has it and `make check` has not; there the definitions judge the example.
+`make check-long` has it and `make check` has not; there the definitions judge the example.
 """
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -42,10 +41,7 @@ CONFIG = {"version": "v1", "sharing": {"fractional": [{"family": "vgpu", "memory
 KUEUE_S = 180.0
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 
-pytestmark = [
-    *MARKS,
-    pytest.mark.skipif(os.environ.get("VGPU_E2E") != "1", reason="in `make e2e` only"),
-]
+pytestmark = [*MARKS, pytest.mark.long]
 
 
 @pytest.fixture(scope="module")

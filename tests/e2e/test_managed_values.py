@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, install, kube_schemas
+from support import ROOT, install, kube_schemas
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 EXAMPLES = ROOT / "deploy/examples/managed"
@@ -14,7 +14,7 @@ FILES = sorted(EXAMPLES.glob("*-values.yaml"))
 PARTS = ("vgpu-agent", "vgpu-mps")
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 

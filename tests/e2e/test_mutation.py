@@ -11,12 +11,12 @@ import pytest
 import yaml
 
 from deviceplugin.webhook.pod_patch import PodRules, patch
-from support import IS_LONG, install, mutation_pods
+from support import install, mutation_pods
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from support.json_patch import applied
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, install, kube_schemas, mutation_pods
+from support import ROOT, install, kube_schemas, mutation_pods
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 PEM = "-----BEGIN CERTIFICATE-----"

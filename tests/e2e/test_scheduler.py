@@ -20,10 +20,11 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, control_plane, install
+from support import ROOT, control_plane, install
 from support.cluster_node import ClusterNode
-from support.control_plane import ControlPlane, collection, free_port
+from support.control_plane import ControlPlane, collection
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.ports import held_port
 from support.waiting import PATIENCE_S, wait_until
 
 NAMESPACE = "vgpu-system"
@@ -40,7 +41,7 @@ KEY = "nvidia.com/vgpu.gpus"
 _TESTS_S = 240.0
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only: make check"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S + _TESTS_S),
 ]
 
@@ -63,7 +64,7 @@ class Cluster:
         for manifest in yaml.safe_load_all(install.render("--set", "scheduler.enabled=true")):
             if manifest is not None:
                 self.plane.apply(collection(manifest, NAMESPACE), manifest)
-        self.port = free_port()
+        self.port = held_port()
         self.start_extender()
         for number, (name, spec) in enumerate(NODES.items()):
             directory = self.base / str(number)

@@ -12,11 +12,11 @@ import yaml
 
 from deviceplugin.scheduler.__main__ import main as command
 from deviceplugin.scheduler.binding import waking
-from support import IS_LONG, ROOT, install, kube_schemas
+from support import ROOT, install, kube_schemas
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 EXAMPLES = ROOT / "deploy/examples/scheduler"

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, go_modules, go_programs, install, kube_schemas
+from support import ROOT, go_modules, go_programs, install, kube_schemas
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 EXAMPLES = ROOT / "deploy/examples/scheduler"
@@ -28,7 +28,7 @@ SCHEDULERS = (
 )  # fmt: skip
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 

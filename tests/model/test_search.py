@@ -18,6 +18,8 @@ PARTS = tuple(
     f"tests/model/{name}.c" for name in ("pieces", "search", "seen_set", "steps", "world")
 )
 
+pytestmark = pytest.mark.process
+
 # Each fault with a scenario that shows it and what it then says.
 FAULTS = {
     "no-second-limit": ("lowered", "granted over the limit"),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 #: ``compile_program(source, *more_sources, flags=())`` -> path of the built program.
 Compile = Callable[..., "Path"]
 
-#: Whether tests take their long form, as `make check` has them do.
+#: Whether tests take their long form, as `make check-long` has them do.
 IS_LONG = os.environ.get("VGPU_LONG") == "1"
 
 _ROOT = os.path.realpath(f"{__file__}/../../..")

@@ -9,7 +9,6 @@ import csv
 import json
 import os
 import shutil
-import socket
 import ssl
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from deviceplugin.kube.api_client import ApiServer
 
 from . import ROOT, go_programs
 from .leftovers import MARK
+from .ports import held_port
 from .waiting import wait_until
 
 SOURCE = ROOT / "tests/e2e/kubernetes/1.34"
@@ -63,13 +63,6 @@ def build() -> Path:
     )
 
 
-def free_port() -> int:
-    """Returns a port of 127.0.0.1 that nobody listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 class ControlPlane:
     """etcd and kube-apiserver, and a kube-scheduler once it is told how.
 
@@ -87,7 +80,7 @@ class ControlPlane:
             programs: what `build` returned.
         """
         self.base, self._programs = base, programs
-        self.port = free_port()
+        self.port = held_port()
         self.certificate, self._key = base / "api.crt", base / "api.key"
         self._tokens = {_ADMIN: (_ADMIN, "system:masters")}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
@@ -114,7 +107,7 @@ class ControlPlane:
 
     def start(self) -> None:
         """Starts etcd and the API server, and waits until it is ready."""
-        etcd, peer = free_port(), free_port()
+        etcd, peer = held_port(), held_port()
         self._make_keys()
         with open(self.base / "tokens.csv", "w", newline="") as file:
             csv.writer(file).writerows(

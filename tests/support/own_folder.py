@@ -36,7 +36,7 @@ SHORT = str(_MEMORY if _is_fit(_MEMORY) else "/tmp")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Makes the folder, before pytest looks where to put its files; workers get a part of it."""
-    if hasattr(config, "workerinput") or config.option.basetemp:
+    if config.option.basetemp:
         return
     # A real node has a /dev/shm of its own, in which it would not find what its test made.
     folder = "/tmp" if config.option.markexpr.startswith("node") else SHORT

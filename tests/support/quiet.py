@@ -13,7 +13,7 @@ that measure, and more than `NOT_MEASURED_ALLOWED`, fail the run, or a busy mach
 everything. Patience is one budget for the whole run, so that a machine that is never quiet does not
 stretch it.
 
-Most of these tests use a fifth of the processor. So where pytest-xdist runs several workers, each
+Most of these tests use a fifth of the processor. So where there are several workers, each
 first runs its test next to those of the others: one that passes there passes on a quiet machine,
 too. One that fails there has shown nothing, and all of the above begins, with the other workers
 waiting (`Neighbours`). A test that cannot pass next to others is marked ``timing(alone=True)``.
@@ -26,7 +26,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -34,6 +33,7 @@ from _pytest.runner import runtestprotocol
 
 from . import warm
 from .stalls import StallWatch
+from .workers import SHARED
 
 MOST_FOREIGN_CORES = 0.25  # of one core; a hidden second program takes 1.0
 MOST_STOLEN_CORES = 0.02
@@ -44,7 +44,7 @@ PATIENCE_SECONDS = 60.0
 PATIENCE_OF_RUN_SECONDS = 240.0
 NOT_MEASURED_ALLOWED = 3
 NOT_MEASURED_PART = 0.25
-_COUNTED = "timing_tests"
+_NOT_MEASURED = "not measured: "
 
 
 class DisturbedMeasurement(pytest.PytestWarning):
@@ -147,11 +147,8 @@ class Neighbours:
 
 def neighbours_of(config: pytest.Config) -> Neighbours | None:
     """Returns the locks that the workers of this run share; None where it has no workers."""
-    if not hasattr(config, "workerinput"):
-        return None
-    return Neighbours(
-        Path(config.option.basetemp).parent
-    )  # a worker's own folder lies in the run's
+    shared = config.stash.get(SHARED, None)
+    return None if shared is None else Neighbours(shared)
 
 
 def wait_until_quiet() -> None:
@@ -174,7 +171,6 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     if marker is None:
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    RUN.measured += 1
     neighbours = neighbours_of(item.config)
     if neighbours is None:
         reports = measure(item, nextitem)
@@ -210,7 +206,7 @@ def measure(item: pytest.Item, nextitem: pytest.Item | None) -> list[pytest.Test
         wait_until_quiet()
         item._initrequest()  # type: ignore[attr-defined]  # its fixtures begin again
     if len(every) == MOST_MEASUREMENTS and all(every):
-        _skip_failed(item, reports, f"not measured: others had {', '.join(every)}")
+        _skip_failed(item, reports, f"{_NOT_MEASURED}others had {', '.join(every)}")
     return reports
 
 
@@ -221,23 +217,20 @@ def _skip_failed(item: pytest.Item, reports: list[pytest.TestReport], words: str
             path, line, _ = item.location
             report.outcome = "skipped"
             report.longrepr = (path, (line or 0) + 1, words)
-            RUN.not_measured.append(item.nodeid)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any) -> None:
-    """Adds what a worker counted to what the process with the terminal knows."""
-    measured, not_measured = getattr(node, "workeroutput", {}).get(_COUNTED, (0, []))
-    RUN.measured += measured
-    RUN.not_measured += not_measured
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Counts, from what the workers report where there are some."""
+    if "timing" in report.keywords and report.when == "call":
+        RUN.measured += 1
+        if report.skipped and isinstance(report.longrepr, tuple):
+            RUN.not_measured += [report.nodeid] * report.longrepr[2].startswith(_NOT_MEASURED)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fails a run of which too little could be measured; a worker tells what it counted."""
-    if hasattr(session.config, "workeroutput"):
-        session.config.workeroutput[_COUNTED] = (RUN.measured, RUN.not_measured)
-    elif RUN.hides_too_much() and session.exitstatus == pytest.ExitCode.OK:
+    """Fails a run of which too little could be measured."""
+    if RUN.hides_too_much() and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 

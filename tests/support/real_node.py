@@ -18,7 +18,7 @@ import yaml
 
 from libvgpu.sim import PROFILES, Machine
 
-from . import IS_LONG, ROOT, node_image, node_settings, surroundings
+from . import ROOT, node_image, node_settings, surroundings
 from .go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from .node_containerd import Containerd, DebiansContainerd
 from .node_init import ADDRESS, HOST_NAME
@@ -31,7 +31,6 @@ _TESTS_S = 120.0
 #: Of every file with tests on a node.
 MARKS = [
     pytest.mark.node,
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only: make e2e-node"),
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S + _TESTS_S),
 ]
 

@@ -1,12 +1,15 @@
 """Waiting for what is to happen: one bound for all of it, since a slow machine is no failure.
 
 Only a failure ever takes as long as the bound, so it may be far longer than what is waited for. How
-soon something has to come is another matter: a test that claims that is marked ``timing``.
+soon something has to come is another matter: a test that claims that has a `bar`.
 """
 
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+import pytest
+from _pytest.mark import ParameterSet
 
 #: The longest that a test waits for something that is to happen.
 PATIENCE_S = 300.0
@@ -14,6 +17,14 @@ PATIENCE_S = 300.0
 _POLL_S = 0.01
 
 _T = TypeVar("_T")
+
+
+def bar(most_s: float) -> list[ParameterSet]:
+    """Parameters of a test with a bar: on any machine without it, and where time is measured."""
+    return [
+        pytest.param(PATIENCE_S, id="any machine"),
+        pytest.param(most_s, id=f"{most_s:g} s", marks=pytest.mark.timing),
+    ]
 
 
 def wait_until(

@@ -3,7 +3,7 @@
 pytest-timeout raises in the main thread of the test, once; a call of C that never returns does not
 notice, and a teardown that hangs after the limit is not watched. So each phase has a second limit,
 kept by the interpreter's own watchdog, a thread of C: it prints every thread's stack and ends the
-process. pytest-xdist then says which test that was and starts another worker.
+process. The run then says which test that was and starts another worker (`workers`).
 
 A run that is ended from outside prints no summary, therefore a failure has its line when it comes.
 """
@@ -15,6 +15,7 @@ from contextlib import contextmanager
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 
+TELLER = "teller"
 GRACE_SECONDS = 30.0  # beyond the limit of pytest-timeout
 
 
@@ -69,7 +70,7 @@ class Teller:
 
 @pytest.hookimpl(trylast=True)  # after the terminal has come
 def pytest_configure(config: pytest.Config) -> None:
-    """Lets the process that has the terminal tell; the workers have none."""
+    """Lets the process that has the terminal tell."""
     terminal = config.pluginmanager.getplugin("terminalreporter")
-    if isinstance(terminal, pytest.TerminalReporter) and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Teller(terminal))
+    if isinstance(terminal, pytest.TerminalReporter):
+        config.pluginmanager.register(Teller(terminal), TELLER)

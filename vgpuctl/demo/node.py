@@ -21,8 +21,8 @@ from .launch import Order
 from .workspace import Workspace
 
 GPU_PROFILES = ("a100-80g", "a100-80g")
-_READY_S = 20.0
-_TOOL_S = 20.0
+#: The longest wait for anything; a slow machine needs a part of it, a quick one a second or two.
+PATIENCE_S = 120.0
 
 
 class Node:
@@ -75,7 +75,7 @@ class Node:
             *("--node-name", "demo"),
             "--no-spawn-mps",
         )
-        self.kubelet.wait_for_resources(resources, _READY_S, self.children.check)
+        self.kubelet.wait_for_resources(resources, PATIENCE_S, self.children.check)
 
     def stop(self) -> None:
         """Ends what `start` started; the machine's files go too."""
@@ -102,7 +102,7 @@ class Node:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=_TOOL_S,
+            timeout=PATIENCE_S,
             check=False,
         )
         if result.returncode != 0:

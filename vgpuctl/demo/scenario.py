@@ -30,7 +30,7 @@ from libvgpu.sizes import format_size
 from . import container, image
 from .checks import check_listed, check_slice
 from .children import Children, tool_environment
-from .node import GPU_PROFILES, Node
+from .node import GPU_PROFILES, PATIENCE_S, Node
 from .output import Report
 from .table import COLUMNS, row
 from .tenant import Asked, DemoContainer, asked_by
@@ -38,9 +38,6 @@ from .workspace import Workspace, sweep
 
 #: Those of the examples that fit side by side on the demo's two GPUs.
 _PODS = ("mps-half", "vgpu-30", "vgpu-70")
-_FIRST_LINE_S = 20.0
-_COMPUTE_S = 20.0
-_CHANGE_S = 10.0
 _CHANGE_BAR_S = 1.0
 
 
@@ -104,7 +101,7 @@ class _Scenario:
             for pod in pods:
                 self.admit(pod)
             for tenant in self.tenants:
-                tenant.wait_for("compute", 0, _COMPUTE_S, self.children)
+                tenant.wait_for("compute", 0, PATIENCE_S, self.children)
             self.show_slices()
             self.show_ps()
             self.change_a_limit()
@@ -129,7 +126,7 @@ class _Scenario:
             gpu_uuid = gpu_of(next(iter(units.values()))[0])
             for other in self.tenants:  # one at a time computes on a GPU
                 if other.gpu_uuid == gpu_uuid:
-                    other.wait_for("compute", 0, _COMPUTE_S, self.children)
+                    other.wait_for("compute", 0, PATIENCE_S, self.children)
             options = self.node.kubelet.run_options(admitted, manifest.name)
             for conflict in options.conflicts:
                 self.report.failed(f"{pod.name}/{manifest.name}: answers disagree: {conflict}")
@@ -148,7 +145,7 @@ class _Scenario:
             child = self.children.start(plan.order, read_output=True)
             tenant = DemoContainer(admitted, manifest, asked, gpu_uuid, child, plan.notes, {})
             self.tenants.append(tenant)
-            tenant.wait_for("memory", 0, _FIRST_LINE_S, self.children)
+            tenant.wait_for("memory", 0, PATIENCE_S, self.children)
 
     def show_slices(self) -> None:
         self.report.head("Slices (all figures are simulated; shares on one GPU one after another)")
@@ -159,7 +156,7 @@ class _Scenario:
 
     def check_round(self, tenant: DemoContainer, asked: Asked, number: int) -> None:
         said = {
-            phase: tenant.wait_for(phase, number, _COMPUTE_S, self.children)
+            phase: tenant.wait_for(phase, number, PATIENCE_S, self.children)
             for phase in ("view", "memory", "compute")
         }
         check_slice(self.report, tenant, asked, said, self.node.machine)
@@ -193,7 +190,7 @@ class _Scenario:
                 "memory": f"{new.memory_bytes}B",
             }
         )
-        tenant.wait_for("view", 1, _CHANGE_S, self.children)
+        tenant.wait_for("view", 1, PATIENCE_S, self.children)
         seconds = time.monotonic() - changed_s
         self.report.check(
             f"{tenant.name}: seen by the process",

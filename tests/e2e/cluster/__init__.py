@@ -3,7 +3,7 @@
 What helm installs offers simulated GPUs, the extender is asked by the real scheduler, and pods run
 with their slices whatever is changed, restarted, upgraded and taken away around them.
 
-In the long form only, as root. One cluster serves all files, and `conftest` makes it.
+As root. One cluster serves all files, and `conftest` makes it.
 VGPU_KUBERNETES says on which versions: names of folders in tests/e2e/kubernetes, or `all` as in
-`make e2e`.
+`make check-long`.
 """

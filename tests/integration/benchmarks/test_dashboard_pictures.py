@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from benchmarks.dashboards.queries import dashboards
-from support import IS_LONG, ROOT
+from support import ROOT
 
 _TIMEOUT_S = 600.0
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="in the long form only"),
+    pytest.mark.long,
     pytest.mark.timeout(_TIMEOUT_S),
 ]
 

@@ -20,7 +20,7 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 from deploy.image import locks
 from deploy.image.building import ENTRYPOINT, OUTPUT, SBOM_PATH, Built, Order, build
 from deploy.image.downloads import Unreachable
-from support import IS_LONG, ROOT, agent_image
+from support import ROOT, agent_image
 
 #: What builds the project needs packages that are not there, and the shim is no module.
 IMPORT_ALL = """
@@ -36,7 +36,7 @@ BUILD_S = 900
 PROGRAMS = ("python", "sh", "awk", "flock", "mount", "umount", "env", "cat", "ls", "vgpuctl")
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="the long form builds the image"),
+    pytest.mark.long,
     pytest.mark.timeout(2 * BUILD_S),
 ]
 

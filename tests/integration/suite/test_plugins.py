@@ -3,6 +3,7 @@
 Leftovers end and fail theirs, disturbed measurements repeat, and no test stops the run.
 """
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,8 @@ from support import leftovers
 leftovers.GRACE_SECONDS = 0.5
 def test_leaves():
     print("started", subprocess.Popen(["sleep", "600"]).pid)
+def test_leaves_an_orphan():
+    subprocess.run(["sh", "-c", "sleep 600 >&2 & echo started $!"], text=True)
 def test_ends_its_own():
     subprocess.run(["true"])
 """
@@ -58,23 +61,22 @@ def test_after_it():
 NOBODY_DISTURBS, ALWAYS_DISTURBED = 1000.0, -1000.0  # cores, and seconds at a stretch
 
 
-def run_pytest(folder: Path, code: str, *more: str) -> subprocess.CompletedProcess[str]:
-    (folder / "test_given.py").write_text(code)
-    plugins = (
-        "support.leftovers",
-        "support.quiet",
-        "support.watchdog",
-        "pytest_timeout",
-        "xdist.plugin",
-    )
+def run_pytest(
+    folder: Path, code: str, *more: str, files: tuple[str, ...] = ("given",), **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Runs tests, the same in each of some files, where they are to have a worker each."""
+    paths = [folder / f"test_{name}.py" for name in files]
+    for path in paths:
+        path.write_text(code)
+    plugins = ("leftovers", "watchdog", "workers", "quiet")
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider",
-         *(word for name in plugins for word in ("-p", name)), *more,
-         "--rootdir", str(folder), str(folder / "test_given.py")],
+        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "pytest_timeout",
+         *(word for name in plugins for word in ("-p", f"support.{name}")), *more,
+         "--rootdir", str(folder), *map(str, paths)],
         cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S,
         # No other plugin than these: half of what it takes to start.
         env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin",
-             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables},
     )  # fmt: skip
 
 
@@ -90,9 +92,10 @@ def test_a_process_that_a_test_leaves_is_ended_and_fails_it(tmp_path: Path) -> N
 
     assert done.returncode == 1
     assert "ERROR test_given.py::test_leaves - the test left behind" in done.stdout
-    assert "2 passed, 1 error" in done.stdout
-    pid = int(done.stdout.partition("started ")[2].split()[0])
-    assert state(pid) in ("gone", psutil.STATUS_ZOMBIE)
+    assert "ERROR test_given.py::test_leaves_an_orphan - the test left behind" in done.stdout
+    assert "3 passed, 2 errors" in done.stdout
+    pids = re.findall(r"^started (\d+)", done.stdout, re.M)
+    assert [state(int(pid)) in ("gone", psutil.STATUS_ZOMBIE) for pid in pids] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -171,8 +174,8 @@ import time, pytest
 from pathlib import Path
 HERE = Path(__file__).parent
 @pytest.mark.timing({how})
-@pytest.mark.parametrize("name", ["a", "b"])
-def test_wants_the_machine(name):
+def test_wants_the_machine():
+    name = Path(__file__).stem[-1]
     with (HERE / "tries").open("a") as tries:
         tries.write(name)
     running = HERE / f"running-{{name}}"
@@ -197,18 +200,18 @@ def test_what_fails_next_to_others_is_measured_alone(
     tmp_path: Path, how: str, patience_s: float, tries: set[int]
 ) -> None:
     code = WANTS_THE_MACHINE.format(how=how, patience_s=patience_s)
-    done = run_pytest(tmp_path, code, "-n", "2", "--basetemp", str(tmp_path / "run"))
+    done = run_pytest(tmp_path, code, "--workers", "2", files=("a", "b"))
 
     assert "2 passed" in done.stdout.splitlines()[-1], done.stdout
     assert len((tmp_path / "tries").read_text()) in tries
 
 
-@pytest.mark.parametrize(("workers"), [(), ("-n", "2")], ids=["one-process", "workers"])
+@pytest.mark.parametrize(("workers"), [(), ("--workers", "2")], ids=["one-process", "workers"])
 def test_what_workers_could_not_measure_fails_the_run(
     tmp_path: Path, workers: tuple[str, ...]
 ) -> None:
     code = NEVER_RIGHT.format(most_cores=ALWAYS_DISTURBED, count=4)
-    done = run_pytest(tmp_path, code, *workers, "--basetemp", str(tmp_path / "run"))
+    done = run_pytest(tmp_path, code, *workers)
 
     assert (done.returncode, "4 skipped" in done.stdout.splitlines()[-1]) == (1, True), done.stdout
     assert "4 of 4 tests that measure time could not be measured" in done.stdout
@@ -224,12 +227,125 @@ def test_a_test_that_hangs_deaf_to_signals_is_ended_and_named(
 ) -> None:
     code = DEAF.format(fixture=fixture, code=code)
 
-    done = run_pytest(tmp_path, code, "-n", "1", "--max-worker-restart", "1", "-o", "timeout=20")
+    done = run_pytest(tmp_path, code, "--workers", "1", "-o", "timeout=20",
+                      "-o", "timeout_func_only=true")  # fmt: skip
 
     assert done.returncode == 1
     assert "sleep_deaf_to_signals" in done.stderr  # where it hung
-    assert "test_hangs failed: worker 'gw0' crashed while running" in done.stdout
+    assert "test_hangs failed: the worker that ran it ended with status 1" in done.stdout
     assert "1 passed" in done.stdout
+
+
+SHARED = """
+import os, signal, warnings, pytest
+@pytest.fixture(scope="session", autouse=True)
+def ends():
+    yield
+    print("the run ended", file=open("/dev/stderr", "a"))
+def test_first():
+    pass
+def test_dies():
+    if "test_a" in __file__:
+        os.kill(os.getpid(), signal.SIGKILL)
+def test_warns():
+    warnings.warn("so it is", UserWarning)
+def test_last():
+    assert "test_b" not in __file__, "wrong"
+"""
+
+
+def test_workers_tell_all_and_one_that_dies_fails_its_test_only(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, SHARED, "--workers", "2", "--durations=1", files=("a", "b", "c"))
+
+    assert (done.returncode, done.stderr.count("the run ended")) == (1, 3), done.stdout
+    assert "2 failed, 10 passed, 3 warnings" in done.stdout, done.stdout
+    assert "FAILED test_a.py::test_dies - the worker that ran it ended by SIGKILL" in done.stdout
+    assert "FAILED test_b.py::test_last - AssertionError: wrong" in done.stdout
+    assert "UserWarning: so it is" in done.stdout
+
+
+def test_workers_end_with_the_first_failure_where_it_is_asked_for(tmp_path: Path) -> None:
+    code = "def test_it(): assert 'test_a' not in __file__\n"
+
+    done = run_pytest(tmp_path, code, "--workers", "1", "-x", files=("a", "b", "c"))
+
+    assert (done.returncode, "1 failed in" in done.stdout) == (1, True), done.stdout
+
+
+LEAVES = """
+import logging, os, signal
+def test_leaves():
+    {code}
+def test_after_it():
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("os.environ['LEFT'] = 'so'", "variable LEFT was 'not there' and is 'so'"),
+        ("os.chdir('/')", "current folder was"),
+        ("logging.getLogger().setLevel(7)", "root logger was (30, False, 0) and is (7, False, 0)"),
+        ("signal.signal(signal.SIGHUP, signal.SIG_IGN)", "what SIGHUP does was"),
+    ],
+)
+def test_a_test_that_leaves_a_change_fails(tmp_path: Path, code: str, words: str) -> None:
+    done = run_pytest(tmp_path, LEAVES.format(code=code), "-p", "support.own_state")
+
+    assert f"test_leaves failed: the test left a change: {words}" in done.stdout, done.stdout
+    assert "2 passed, 1 error" in done.stdout
+
+
+QUICK = """
+import os, subprocess, threading
+from pathlib import Path
+import pytest
+from support import no_process
+no_process.QUICK = (Path(__file__).parent,)
+def test_starts():
+    subprocess.run(["true"])
+def test_forks():
+    if os.fork() == 0:
+        os._exit(0)
+    os.wait()
+@pytest.mark.process
+def test_may():
+    subprocess.run(["true"])
+def test_starts_nothing():
+    threading.Thread().start()
+"""
+
+
+def test_a_quick_test_that_starts_a_process_fails(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, QUICK, "-p", "support.no_process")
+
+    assert "4 passed, 2 errors" in done.stdout.replace(" 1 warning,", ""), done.stdout
+    assert "ERROR test_given.py::test_starts - AssertionError: a quick test started" in done.stdout
+    assert "ERROR test_given.py::test_forks - AssertionError: a quick test started" in done.stdout
+
+
+MANY = """
+import pytest
+@pytest.mark.parametrize("number", range(40))
+def test_it(number):
+    print("number", number)
+"""
+
+
+def test_another_order_is_told_and_repeated_by_its_seed(
+    tmp_path: Path,
+) -> None:
+    def order(asked: str) -> tuple[list[str], str]:
+        done = run_pytest(tmp_path, MANY, "-p", "support.shuffled", VGPU_RANDOM=asked)
+        seed = re.search(r"^order of the tests: VGPU_RANDOM=(\d+)$", done.stdout, re.M)
+        return re.findall(r"^number (\d+)$", done.stdout, re.M), seed[1] if seed else ""
+
+    usual, fresh = order("0"), order("1")
+
+    assert usual == ([str(number) for number in range(40)], "")
+    assert sorted(fresh[0], key=int) == usual[0] != fresh[0]
+    assert order(fresh[1]) == fresh
 
 
 def test_a_failure_is_said_before_the_run_ends(tmp_path: Path) -> None:

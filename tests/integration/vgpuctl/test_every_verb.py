@@ -90,7 +90,7 @@ CALLS = {
     "sim inject ecc": Call("sim inject {base}/box/0 ecc single", r"\d corrected and 0 uncorrected"),
     "sim inject clear": Call("sim inject {base}/box clear", "nothing is injected any more"),
     "completion": Call("completion bash", "_vgpuctl_completion"),
-    # Its own agents are in tests/e2e/test_demo.py; here it must end before it starts any.
+    # Its own agents are in test_demo.py; here it must end before it starts any.
     "demo": Call("demo --examples {base}", "holds no mps-half/pod.yaml", "", 2, 2),
 }
 AS_JSON = {**CALLS, "set": Call("set mine --core 10", "core_percent")}

@@ -75,6 +75,7 @@ def test_a_failed_measurement_shows_in_table_json_and_status(
     assert written["figures"][0]["measurements"][0]["value"] == measurement.value
 
 
+@pytest.mark.process
 def test_the_null_driver_has_every_row_of_the_hook_table(tmp_path: Path) -> None:
     points = entry_points()
     symbols = {point.symbol for point in points}

@@ -107,6 +107,7 @@ def test_uv_asks_the_indexes_that_pip_was_told(
     assert set_up.uv_environment(settings)["UV_CACHE_DIR"] == str(set_up.BUILD / "uv-cache")
 
 
+@pytest.mark.process
 def test_an_environment_that_does_not_run_or_is_unfinished_is_made_again(
     set_up: ModuleType, tmp_path: Path
 ) -> None:
@@ -200,6 +201,7 @@ def test_one_line_says_why_a_command_failed(set_up: ModuleType, said: str, sente
         raise set_up.failure(said, "false ended with 1")
 
 
+@pytest.mark.process
 def test_all_that_a_failed_command_said_is_kept(set_up: ModuleType) -> None:
     with pytest.raises(set_up.SetUpError, match="no space left"):
         set_up.run([sys.executable, "-c", "print('first'); raise SystemExit('no space left')"])

@@ -58,6 +58,7 @@ def test_they_are_gone_after_an_error_too(tmp_path: Path) -> None:
     assert not directory.exists()
 
 
+@pytest.mark.process
 def test_a_living_owners_slice_is_left_alone(tmp_path: Path) -> None:
     holder, allocation_id = _start_holder(tmp_path)
     try:
@@ -71,6 +72,7 @@ def test_a_living_owners_slice_is_left_alone(tmp_path: Path) -> None:
         holder.communicate()
 
 
+@pytest.mark.process
 def test_a_killed_owners_half_made_slice_is_swept(tmp_path: Path) -> None:
     holder, allocation_id = _start_holder(tmp_path)
     holder.send_signal(signal.SIGKILL)
@@ -122,6 +124,7 @@ def test_an_owner_whose_new_file_was_swept_makes_another(
         assert not ownership.is_abandoned(tmp_path, allocation_id)
 
 
+@pytest.mark.process
 def test_many_owners_and_sweepers_at_once_leave_nothing(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom libvgpu import ownership\n"

@@ -15,6 +15,8 @@ from vgpuctl.manual import roff
 from vgpuctl.manual.__main__ import PROGRAMS, file_name, main
 from vgpuctl.manual.page import Verb, page, verbs
 
+pytestmark = pytest.mark.process
+
 SHIPPED = ROOT / "docs/man"
 
 

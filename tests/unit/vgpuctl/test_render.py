@@ -172,6 +172,7 @@ def test_names_are_shortened_by_whole_words(text: str, most: int, short: str) ->
     assert width(short) <= most
 
 
+@pytest.mark.process
 def test_nothing_is_imported_that_a_table_in_a_pipe_does_not_need() -> None:
     program = (
         "import sys; from vgpuctl.__main__ import main; main(['ps', '--run-dir', sys.argv[1]]);"

@@ -1,6 +1,6 @@
 """What a pod gets that asks for one half alone, also moments after those ended that had memory."""
 
-import time
+import math
 from collections.abc import Iterator
 
 import pytest
@@ -35,16 +35,13 @@ def test_it_starts_when_their_end_is_known(node: InProcessNode) -> None:
 def test_it_does_not_wait_for_those_that_run(
     node: InProcessNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(container_start, "MEMORY_WAIT_S", 60.0)
+    monkeypatch.setattr(container_start, "MEMORY_WAIT_S", math.inf)
     for n in range(2):
         node.admit(f"old-{n}", ALL_MEMORY)
     pod = node.admit("lone", CORE)
-    began_s = time.monotonic()
 
     with pytest.raises(AdmissionFailed, match="8 units of 1 GiB, but 0 are free"):
         node.kubelet.run_options(pod, "c0")
-
-    assert time.monotonic() - began_s < 30
 
 
 def test_memory_alone_is_served_in_family_vgpu_and_refused_in_family_mps(

@@ -18,7 +18,7 @@ from support.in_process_node import (
     running_node,
 )
 from support.tls_api_server import make_api_server
-from support.waiting import wait_until
+from support.waiting import bar, wait_until
 
 NODE = "test-node"
 HALF = {"vgpu-core": 50, "vgpu-memory": 4}
@@ -81,8 +81,9 @@ def test_a_slice_is_shown_by_name_and_goes_with_its_pod(
     wait_until(lambda: slices(server) == ())
 
 
-@pytest.mark.timing
-def test_it_is_shown_soon(server: StandInApiServer, node: InProcessNode) -> None:
+# Its name is known within a listing's period, which is 0.25 s here.
+@pytest.mark.parametrize("most_s", bar(1.5 + 0.25))
+def test_it_is_shown_soon(server: StandInApiServer, node: InProcessNode, most_s: float) -> None:
     took_s = []
     for n in range(3):
         began_s = time.monotonic()
@@ -90,8 +91,7 @@ def test_it_is_shown_soon(server: StandInApiServer, node: InProcessNode) -> None
         wait_until(is_shown(server, f"p{n}"))
         took_s.append(time.monotonic() - began_s)
 
-    # Its name is known within a listing's period, which is 0.25 s here.
-    assert min(took_s) < 1.5 + 0.25
+    assert min(took_s) < most_s
 
 
 def test_memory_that_comes_with_core_is_held_before_the_container_starts(

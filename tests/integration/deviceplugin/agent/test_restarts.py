@@ -1,7 +1,6 @@
 """What the agent survives and follows: restarts, failed pods, an edited config file."""
 
 import logging
-import socket
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -15,7 +14,8 @@ from libvgpu import allocation_dirs
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
 from support.in_process_node import CONFIG, GIB, InProcessNode, only_device, running_node
-from support.waiting import PATIENCE_S, wait_until
+from support.ports import held_port
+from support.waiting import PATIENCE_S, bar, wait_until
 from vgpuctl.agent_client import agent_report
 
 
@@ -79,15 +79,15 @@ def test_a_socket_that_vanishes_is_served_and_registered_again(
     node.limit(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1}))
 
 
-@pytest.mark.timing
-def test_a_restarted_kubelet_gets_the_plugins_back_soon(node: InProcessNode) -> None:
+@pytest.mark.parametrize("most_s", bar(3.0))
+def test_a_restarted_kubelet_gets_the_plugins_back_soon(node: InProcessNode, most_s: float) -> None:
     node.kubelet.stop()
     started = time.monotonic()
     node.kubelet.start()
 
     node.wait_registered()
 
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < most_s
     node.limit(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1}))
 
 
@@ -128,8 +128,10 @@ def test_an_ended_pod_gives_its_slice_back_to_the_next_at_once(node: InProcessNo
     assert not directory.exists()
 
 
-@pytest.mark.timing
-def test_an_edited_rule_holds_in_the_running_container_within_a_second(node: InProcessNode) -> None:
+@pytest.mark.parametrize("most_s", bar(1.0))
+def test_an_edited_rule_holds_in_the_running_container_within_a_second(
+    node: InProcessNode, most_s: float
+) -> None:
     pod = node.admit("a", {"vgpu-core": 50, "vgpu-memory": 8})
     other = node.admit("b", {"vgpu-core": 50, "vgpu-memory": 8}, {"mps-core": 20, "mps-memory": 4})
     before = node.limit(pod)
@@ -147,7 +149,7 @@ def test_an_edited_rule_holds_in_the_running_container_within_a_second(node: InP
         '  core: "60%"\n  memory: 3Gi\n  compute: strict\n'
     )
 
-    wait_until(lambda: only_device(directory).memory_limit_bytes == 3 * GIB, patience_s=1.0)
+    wait_until(lambda: only_device(directory).memory_limit_bytes == 3 * GIB, patience_s=most_s)
     after = only_device(directory)
     assert (after.core_percent, after.compute_mode) == (30, ComputeMode.STRICT)
     assert (directory / "limits").stat().st_ino == inode
@@ -156,8 +158,7 @@ def test_an_edited_rule_holds_in_the_running_container_within_a_second(node: InP
 
 def test_a_bad_config_is_rejected_whole_and_shows_in_the_metrics(node: InProcessNode) -> None:
     node.stop_agent()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        node.metrics_address = f"127.0.0.1:{free.getsockname()[1]}"
+    node.metrics_address = f"127.0.0.1:{held_port()}"
     node.start_agent()
     node.wait_registered()
     pod = node.admit("a", {"vgpu-core": 50, "vgpu-memory": 8})

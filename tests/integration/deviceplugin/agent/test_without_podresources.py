@@ -1,6 +1,5 @@
 """A kubelet whose podresources does not answer: what returns, what may start, and who is told."""
 
-import socket
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 from deviceplugin.core import podresources_health, podresources_sync
 from deviceplugin.testing import AdmissionFailed, StandInKubelet
 from support.in_process_node import InProcessNode, running_node
+from support.ports import held_port
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report
 from vgpuctl.doctor import agent_checks
@@ -33,8 +33,7 @@ def node(
 ) -> Iterator[InProcessNode]:
     monkeypatch.setattr(podresources_health, "SILENT_AFTER_S", 0.5)
     monkeypatch.setattr(podresources_sync, "PATIENCE_S", 1.0)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = f"127.0.0.1:{held_port()}"
 
     def make(base: Path) -> InProcessNode:
         node: InProcessNode = request.param(base)

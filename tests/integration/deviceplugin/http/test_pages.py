@@ -16,6 +16,7 @@ from deviceplugin.http import server
 from deviceplugin.http.metric_names import METRICS
 from libvgpu import artifacts
 from support.in_process_node import CONFIG, RESOURCES, InProcessNode, running_node
+from support.ports import held_port
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import agent_client
 from vgpuctl.__main__ import main
@@ -25,8 +26,7 @@ from vgpuctl.__main__ import main
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch) as node:
         node.stop_agent()
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            node.metrics_address = f"127.0.0.1:{free.getsockname()[1]}"
+        node.metrics_address = f"127.0.0.1:{held_port()}"
         node.start_agent()
         node.wait_registered()
         yield node

@@ -1,7 +1,6 @@
 """``/v1/slices`` and ``/v1/state`` of an agent as its users start it, on a simulated machine."""
 
 import json
-import socket
 import tempfile
 import urllib.error
 import urllib.request
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.http.node_slices import NodeSlices, read_page
+from support.ports import held_port
 from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
 
@@ -23,8 +23,7 @@ class Served:
     """A node and the address of its agent's pages."""
 
     def __init__(self, base: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.address = f"127.0.0.1:{free.getsockname()[1]}"
+        self.address = f"127.0.0.1:{held_port()}"
         options = [f"--metrics-address={self.address}", "--node-name=gpu-7"]
         self.node = SimulatedNode(base, "t4*2", CONFIG, FRACTIONS, options)
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from support import IS_LONG, ROOT
+from support import ROOT
 
 pytestmark = [
-    pytest.mark.skipif(not IS_LONG, reason="long form: VGPU_LONG=1"),
+    pytest.mark.long,
     pytest.mark.timeout(600),
 ]
 

@@ -25,7 +25,7 @@ from deviceplugin.store.kept_config import KeptConfig
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, parse_spec
-from support import IS_LONG, Compile, open_to_others
+from support import Compile, open_to_others
 from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, MpsNode
 from support.waiting import PATIENCE_S, wait_until
 
@@ -33,7 +33,6 @@ NOBODY = 65534
 #: What a tool took on a node whose processors were all taken; less than a daemon may be silent.
 LATE_S = 6.0
 RPC_FAILURE = 806
-LONG = pytest.mark.skipif(not IS_LONG, reason="in the long form only")
 
 
 @pytest.fixture
@@ -89,7 +88,7 @@ def test_the_agents_wish_is_followed_while_it_changes(node: MpsNode) -> None:
     assert node.state().token
 
 
-@LONG
+@pytest.mark.long
 def test_a_damaged_wish_changes_nothing(node: MpsNode) -> None:
     node.want(1)
     node.start_runner()
@@ -188,7 +187,7 @@ def test_of_named_configs_nothing_runs_until_the_agent_has_chosen(node: MpsNode)
     assert node.uuids[1] not in node.state().gpus
 
 
-@LONG
+@pytest.mark.long
 def test_tied_daemons_end_with_their_runner(node: MpsNode) -> None:
     node.want(0)
     runner = node.start_runner("--tied")
@@ -244,7 +243,7 @@ def test_a_server_that_dies_is_replaced_and_counted(node: MpsNode) -> None:
     ] == ["0", "1"]
 
 
-@LONG
+@pytest.mark.long
 def test_a_daemon_that_dies_is_replaced(node: MpsNode) -> None:
     node.want(0)
     node.start_runner()
@@ -288,7 +287,7 @@ def test_changed_settings_are_put_back(node: MpsNode) -> None:
     assert node.gpu().server == server
 
 
-@LONG
+@pytest.mark.long
 def test_a_quit_through_the_pipe_does_not_last(node: MpsNode) -> None:
     node.want(0)
     node.start_runner()
@@ -340,7 +339,7 @@ def test_a_daemon_that_takes_its_settings_late_is_up_all_the_same(node: MpsNode)
     assert psutil.pid_exists(daemon)
 
 
-@LONG
+@pytest.mark.long
 def test_late_answers_about_settings_are_no_outage(node: MpsNode) -> None:
     environment = node.late_tool()
     node.want(0)
@@ -359,7 +358,7 @@ def test_late_answers_about_settings_are_no_outage(node: MpsNode) -> None:
     wait_until(lambda: node.gpu().restarts == 1, "it is noticed")
 
 
-@LONG
+@pytest.mark.long
 def test_a_daemon_that_is_silent_for_long_is_told_of_and_comes_back(node: MpsNode) -> None:
     environment = node.late_tool()
     node.want(0)
@@ -390,7 +389,7 @@ def test_who_is_told_to_end_waits_for_no_answer(node: MpsNode) -> None:
 # ---- what is in the way ----------------------------------------------------------------------
 
 
-@LONG
+@pytest.mark.long
 def test_another_daemon_on_the_gpu_is_told_of_and_the_other_gpu_goes_on(node: MpsNode) -> None:
     elsewhere = node.start_runner(environment={"VGPU_RUN_DIR": "unused"})
     node.wait_phase(0)
@@ -410,7 +409,7 @@ def test_another_daemon_on_the_gpu_is_told_of_and_the_other_gpu_goes_on(node: Mp
         second.close()
 
 
-@LONG
+@pytest.mark.long
 def test_a_strange_daemon_in_our_pipe_directory_is_left_alone(node: MpsNode) -> None:
     # A daemon of a runner that has gone, whose environment does not say so.
     stranger = node.start_daemon(0)
@@ -488,7 +487,7 @@ def test_a_gpu_that_cannot_do_mps_is_refused_in_words(
         node.close()
 
 
-@LONG
+@pytest.mark.long
 def test_a_process_on_the_gpu_is_told_of(node: MpsNode) -> None:
     alone = node.client(CUDA_MPS_PIPE_DIRECTORY="/nonexistent")
     node.want(0)
@@ -520,7 +519,7 @@ def test_a_second_runner_says_that_there_is_one(node: MpsNode) -> None:
     assert "another process runs the MPS daemons" in node.said()
 
 
-@LONG
+@pytest.mark.long
 def test_an_emptied_run_directory_is_made_anew(node: MpsNode) -> None:
     runner = node.start_runner()
     before = node.wait_phase(0)

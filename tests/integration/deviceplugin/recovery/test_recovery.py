@@ -9,7 +9,6 @@ import random
 import shutil
 import subprocess
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -26,7 +25,7 @@ from libvgpu.limits import ContainerLimits, Family
 from support.agent_process import ProcessNode
 from support.fake_plugin import listed
 from support.in_process_node import GIB, RESOURCES, InProcessNode, running_node, wait_until_lost
-from support.waiting import PATIENCE_S, wait_until
+from support.waiting import PATIENCE_S, bar, wait_until
 
 KILLS = 100
 PAIR = {"vgpu-core": 30, "vgpu-memory": 4}
@@ -224,8 +223,10 @@ def test_what_ended_while_the_memory_was_lost_is_freed(
         assert node.limit(whole).memory_limit_bytes == 16 * GIB
 
 
-@pytest.mark.timing
-def test_a_restarted_kubelet_has_its_plugins_back_within_two_seconds(node: InProcessNode) -> None:
+@pytest.mark.parametrize("most_s", bar(2.0))
+def test_a_restarted_kubelet_has_its_plugins_back_within_two_seconds(
+    node: InProcessNode, most_s: float
+) -> None:
     pods = [node.admit(name, PAIR) for name in ("a", "b")]
     limits = [node.limit(pod) for pod in pods]
     before = units(*pods)
@@ -233,9 +234,7 @@ def test_a_restarted_kubelet_has_its_plugins_back_within_two_seconds(node: InPro
     for _ in range(3):
         node.kubelet.stop()
         node.kubelet.start()
-        started = time.monotonic()
-        node.kubelet.wait_for_resources(RESOURCES, 2.0)
-        assert time.monotonic() - started < 2.0
+        node.kubelet.wait_for_resources(RESOURCES, most_s)
         assert units(*pods) == before
         for pod in pods:
             node.kubelet.readmit(pod)

@@ -14,7 +14,7 @@ from deviceplugin.scheduler.cluster.follow import ClusterFollower
 from deviceplugin.scheduler.search.plans import Plan
 from support.scheduler_server import LEASES, NAMESPACE, PODS, SchedulerServer, make_scheduler_server
 from support.scheduler_values import DOMAIN, first_fit, held_slice, pod_of, published
-from support.waiting import wait_until
+from support.waiting import PATIENCE_S, bar, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def cluster() -> Cluster:
 def follower(server: SchedulerServer, cluster: Cluster) -> Iterator[ClusterFollower]:
     follower = ClusterFollower(server.api(), cluster, DOMAIN, NAMESPACE)
     follower.start()
-    assert follower.wait_synced(60)
+    assert follower.wait_synced(PATIENCE_S)
     yield follower
     follower.stop()
 
@@ -156,8 +156,10 @@ def test_no_promise_ends_while_the_api_server_is_away(
     assert free(cluster) == [50, 100]
 
 
-@pytest.mark.timing
-def test_a_thousand_nodes_and_pods_are_known_within_a_second(server: SchedulerServer) -> None:
+@pytest.mark.parametrize("most_s", bar(1.0))
+def test_a_thousand_nodes_and_pods_are_known_within_a_second(
+    server: SchedulerServer, most_s: float
+) -> None:
     for number in range(1000):
         name = f"node{number}"
         server.add_node(name, published(count=8, node=name))
@@ -167,7 +169,7 @@ def test_a_thousand_nodes_and_pods_are_known_within_a_second(server: SchedulerSe
     begun_s = time.monotonic()
     follower.start()
     try:
-        assert follower.wait_synced(60)
+        assert follower.wait_synced(PATIENCE_S)
         views = cluster.views([f"node{number}" for number in range(1000)])
         took_s = time.monotonic() - begun_s
     finally:
@@ -176,4 +178,4 @@ def test_a_thousand_nodes_and_pods_are_known_within_a_second(server: SchedulerSe
     print(f"1000 nodes and 1001 pods known after {took_s:.2f} s")
     assert len(views) == 1000
     assert all(view.gpus[0].core == 70 for _, _, view in views)
-    assert took_s <= 1.0
+    assert took_s <= most_s

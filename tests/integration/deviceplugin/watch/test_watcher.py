@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from libvgpu import region
-from support import IS_LONG
 from support.lazy_code import START
 from support.pid_namespaces import OWN_PROC, need_namespaces, pid_within
 from support.sim_programs import PRELUDE
-from support.waiting import wait_until
+from support.waiting import bar, wait_until
 from support.watched_node import (
     CONFIG,
     HOLD,
@@ -28,7 +27,6 @@ from support.watched_node import (
 
 pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount namespaces")
 
-needs_time = pytest.mark.skipif(not IS_LONG, reason="long form: VGPU_LONG=1")
 GIB, MIB = 1 << 30, 1 << 20
 SEEN_WITHIN_S = 5.0
 LIMIT_BYTES = 4 * GIB
@@ -142,15 +140,15 @@ def test_processes_that_are_number_one_each_are_told_apart(start: Start) -> None
     assert quiet(node, other)
 
 
-@needs_time
-@pytest.mark.timing
-def test_a_bypassing_process_is_seen_within_the_bar(start: Start) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("most_s", bar(SEEN_WITHIN_S))
+def test_a_bypassing_process_is_seen_within_the_bar(start: Start, most_s: float) -> None:
     node = start()
     rogue = node.admit("rogue")
 
     rogue.start(HOLD, GIB, shim=False)
 
-    wait_until(lambda: bool(node.lines("process bypasses the shim")), patience_s=SEEN_WITHIN_S)
+    wait_until(lambda: bool(node.lines("process bypasses the shim")), patience_s=most_s)
 
 
 def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
@@ -210,7 +208,7 @@ def test_by_policy_who_empties_its_usage_is_ended(start: Start) -> None:
     assert alive(other) == [True]
 
 
-@needs_time
+@pytest.mark.long
 def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> None:
     node = start(config=TERMINATE)
     uuid = node.machine.devices[0].uuid
@@ -238,7 +236,7 @@ def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> 
     assert node.strangers[0].poll() is None
 
 
-@needs_time
+@pytest.mark.long
 def test_a_charge_outlives_other_changes_and_the_agent(start: Start) -> None:
     node = start()
     rogue = node.admit("rogue")
@@ -260,7 +258,7 @@ def test_a_charge_outlives_other_changes_and_the_agent(start: Start) -> None:
     assert len(node.lines("limits changed")) == 1  # the rule; a charge is told of by its own line
 
 
-@needs_time
+@pytest.mark.long
 def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start) -> None:
     own_pids = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     node = start(prefix=own_pids, config=TERMINATE)

@@ -10,14 +10,13 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
 import pytest
 
-from support.waiting import PATIENCE_S
+from support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 RULES = {"resources": ["nvidia.com/gpu"], "labels": {"a": "b"}}
@@ -45,14 +44,13 @@ class Webhook:
 
     def wait_for(self, pattern: str) -> str:
         """Returns the first group of a line of the log once it is there."""
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
+
+        def found() -> re.Match[str] | None:
             assert self.process.poll() is None, Path(self._log.name).read_text()
-            found = re.search(pattern, Path(self._log.name).read_text())
-            if found:
-                return found[1] if found.groups() else ""
-            time.sleep(0.02)
-        raise AssertionError(Path(self._log.name).read_text())
+            return re.search(pattern, Path(self._log.name).read_text())
+
+        line = wait_until(found, pattern)
+        return line[1] if line.groups() else ""
 
     def connect(self) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.tls / "tls.crt"))

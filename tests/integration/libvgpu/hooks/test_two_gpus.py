@@ -60,7 +60,6 @@ def test_stream_ordered_memory_is_charged_to_the_gpu_of_its_stream(two_gpus: Sli
     assert [books.memory_used_bytes for books in two_gpus.machine.books()] == [PIECE, PIECE]
 
 
-@pytest.mark.timing
 def test_launches_on_an_uncapped_gpu_let_none_pass_uncounted_on_a_capped_one(
     two_gpus: Slice, compile_program: Compile
 ) -> None:

@@ -22,6 +22,8 @@ from deviceplugin.cleaning.seen_pods import HOST_PART
 from deviceplugin.kube.api_client import ApiRefused, ApiServer
 from libvgpu.errors import VgpuError
 
+pytestmark = pytest.mark.process
+
 SYSTEM, RELEASE, DOMAIN = "vgpu-system", "vgpu", "nvidia.com"
 SELECTOR = "nvidia.com/gpu.present=true"
 DEADLINE_S = 30.0

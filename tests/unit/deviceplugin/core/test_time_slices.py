@@ -65,6 +65,7 @@ def test_a_tool_that_fails_is_asked_again_later() -> None:
     assert node.look(SHARED % "timeSlice: long, ") == []
 
 
+@pytest.mark.process
 def test_the_tools_own_words_are_passed_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

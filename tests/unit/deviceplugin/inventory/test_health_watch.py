@@ -146,7 +146,7 @@ class Watched:
 
     def __init__(self, nvml: FakeNvml, *uuids: str, xids: CountedXids | None = None) -> None:
         self.nvml, self.told = nvml, {}  # type: FakeNvml, Mapping[str, str]
-        self.now_s, self.turns = 0.0, 0
+        self.now_s, self.turns, self.is_read = 0.0, 0, False
         self.elsewhere: dict[str, str] = {}
         self.watch = HealthWatch(
             uuids,
@@ -155,7 +155,7 @@ class Watched:
             counts=(xids or CountedXids()).counts,
             hanging=lambda: self.elsewhere,
             turned=self._turn,
-            clock=lambda: self.now_s,
+            clock=self._clock,
         )
         self.watch.start()
         wait_until(lambda: nvml.waits)
@@ -166,11 +166,20 @@ class Watched:
     def _turn(self) -> None:
         self.turns += 1
 
+    def _clock(self) -> float:
+        self.is_read = True
+        return self.now_s
+
     def wait_for_calls_that_are_late(self, *uuids: str) -> None:
-        """Has the deadlines of calls pass until these GPUs are unhealthy, and no others."""
+        """Has the deadlines of calls pass until these GPUs are unhealthy, and no others.
+
+        Time goes on where it is asked for, so that none of it is missed on a busy machine.
+        """
 
         def is_so() -> bool:
-            self.now_s += CALL_DEADLINE_S / 4
+            if self.is_read:
+                self.is_read = False
+                self.now_s += CALL_DEADLINE_S / 4
             return set(self.told) == set(uuids)
 
         wait_until(is_so)
@@ -178,8 +187,8 @@ class Watched:
     def settle(self) -> None:
         """Waits until what was given to NVML by now has been acted upon."""
         wait_until(lambda: not self.nvml.events)
-        before = self.nvml.waits
-        wait_until(lambda: self.nvml.waits > before + 3)
+        waits, turns = self.nvml.waits, self.turns
+        wait_until(lambda: self.nvml.waits > waits + 3 and self.turns > turns + 2)
 
     def xids(self) -> set[str]:
         """Returns whom the events that were given so far withdraw."""

@@ -15,6 +15,8 @@ from deviceplugin.mps.processes import PidfdProcess
 from libvgpu.errors import MpsError, MpsSilentError
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.process
+
 UUID = "GPU-a"
 #: Longer than any test, so that who waits out a silence is noticed.
 ENDLESS_S = 1000.0

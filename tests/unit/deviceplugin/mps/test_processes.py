@@ -10,6 +10,8 @@ from deviceplugin.mps.processes import PidfdProcess, ask_tool, has_variable, par
 from libvgpu.errors import MpsError
 from support.waiting import PATIENCE_S
 
+pytestmark = pytest.mark.process
+
 MOST = 1000
 
 

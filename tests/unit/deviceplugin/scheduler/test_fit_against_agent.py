@@ -14,6 +14,7 @@ from deviceplugin.scheduler.search.fit import Plan, Refusal, plan
 from deviceplugin.scheduler.search.wishes import NO_WISHES
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
+from support import IS_LONG
 from support.policy_node import DOMAIN, PolicyNode, shared
 
 _KINDS = {"i": ContainerKind.INIT, "s": ContainerKind.SIDECAR, "a": ContainerKind.APP}
@@ -71,7 +72,7 @@ def pods(draw: st.DrawFn, name: str, most: int = 4) -> PodRequest:
     return pod(name, *((kind, family, *draw(amounts)) for kind in kinds))
 
 
-@settings(max_examples=800)
+@settings(max_examples=800 if IS_LONG else 150)
 @given(st.data())
 def test_the_agent_gives_what_is_planned(data: st.DataObject) -> None:
     node = data.draw(nodes())
@@ -155,7 +156,7 @@ def _is_exact(asks: PodRequest) -> bool:
     return not (passes_on and (True, False) in halves)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150 if IS_LONG else 60)
 @given(st.data())
 def test_what_can_be_given_is_planned(data: st.DataObject) -> None:
     node = data.draw(nodes(most=3))

@@ -16,6 +16,7 @@ from deviceplugin.scheduler.search.score import score
 from deviceplugin.scheduler.search.whole_gpus import whole_gpus_verdict
 from deviceplugin.scheduler.search.wishes import NO_WISHES, Wishes
 from libvgpu.limits import Family
+from support import IS_LONG
 
 DOMAIN = "nvidia.com"
 BINPACK, SPREAD = Placement.BINPACK, Placement.SPREAD
@@ -82,7 +83,7 @@ def searched(view: NodeView, demand: Demand, policy: Placement) -> Verdict:
     return found if isinstance(found, Refusal) else score(view, found, policy)
 
 
-@settings(max_examples=700)
+@settings(max_examples=700 if IS_LONG else 300)
 @given(views(), requests, wishes, st.sampled_from(Placement))
 def test_a_look_for_whole_gpus_says_what_a_search_says(
     view: NodeView, request: PodRequest, wished: Wishes, policy: Placement
@@ -117,7 +118,7 @@ pods = st.builds(
 )  # fmt: skip
 
 
-@settings(max_examples=2500)
+@settings(max_examples=2500 if IS_LONG else 200)
 @given(st.lists(views(), min_size=1, max_size=3), pods, wishes, st.sampled_from(Placement))
 def test_many_nodes_at_once_say_what_a_search_of_each_says(
     nodes: list[NodeView], request: PodRequest, wished: Wishes, policy: Placement

@@ -165,6 +165,7 @@ def test_a_long_journal_is_made_short_while_others_write(
     assert not checkpoint.compact()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("family", Family)
 def test_both_answers_merge_in_any_order(store: SliceStore, family: Family) -> None:
     opened = replace(HELD, family=family, memory=(), shim_build=store.build)
@@ -180,6 +181,7 @@ def test_both_answers_merge_in_any_order(store: SliceStore, family: Family) -> N
         assert all(by_path.get(m.container_path, m) == m for m in second.mounts)
 
 
+@pytest.mark.process
 def test_a_changed_limit_keeps_the_files_and_a_damaged_one_is_made_anew(
     store: SliceStore,
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_changed_limit_keeps_the_files_and_a_damaged_one_is_made_anew(
     assert region.read_limits(directory).limits == asked_limits(more, ComputeMode.STRICT)
 
 
+@pytest.mark.process
 def test_files_of_a_build_without_rings_get_one_and_stay(store: SliceStore) -> None:
     directory = store.directory(HELD.allocation_id)
     limits = asked_limits(HELD, ComputeMode.STRICT)
@@ -214,11 +217,13 @@ def test_files_of_a_build_without_rings_get_one_and_stay(store: SliceStore) -> N
     assert not directory.exists()
 
 
+@pytest.mark.process
 def test_an_old_build_of_the_shim_that_is_gone_stops_the_start(store: SliceStore) -> None:
     with pytest.raises(VgpuError, match="build ab12 of libvgpu"):
         store.put_back(HELD, asked_limits(HELD, ComputeMode.STRICT))
 
 
+@pytest.mark.process
 def test_the_installed_shim_is_found_by_the_preload_file(store: SliceStore) -> None:
     library = store.state_dir / "lib" / store.build
 
@@ -227,6 +232,7 @@ def test_the_installed_shim_is_found_by_the_preload_file(store: SliceStore) -> N
     assert (library / "libvgpu.so").stat().st_mode & 0o777 == 0o755
 
 
+@pytest.mark.process
 def test_only_the_kubelets_unknown_allocations_are_swept(store: SliceStore) -> None:
     for allocation_id, source in (("old", "kubelet"), ("known", "kubelet"), ("mine", "run")):
         directory = store.directory(allocation_id)

@@ -285,6 +285,7 @@ while True:
 """
 
 
+@pytest.mark.process
 def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
     order = random.Random(7)
     last = 0

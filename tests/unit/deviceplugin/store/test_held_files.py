@@ -20,6 +20,8 @@ from libvgpu.region import read_limits, read_usage, write_limits
 from support.hostile import lease
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.process
+
 OPENAT = 257  # on x86-64
 ID = "0123456789ab"
 CORE = Allocation(ID, Family.VGPU, "GPU-1", 1 << 30, core=("GPU-1::c0",), changed_at=5.0)

@@ -138,6 +138,7 @@ def test_the_pod_speaks_for_a_process_that_left_its_mounts(
     assert (found.allocation_id, found.source) == ("aaa", AttributionSource.POD)
 
 
+@pytest.mark.process
 def test_a_container_that_one_of_its_processes_names_is_known_by_its_cgroup(
     world: AttributionWorld, proc: FakeProc
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_container_that_one_of_its_processes_names_is_known_by_its_cgroup(
     assert again is not None and again.identity == found[PID].identity
 
 
+@pytest.mark.process
 def test_a_process_of_a_pod_is_told_apart_as_soon_as_its_container_is_known(
     world: AttributionWorld, proc: FakeProc
 ) -> None:

@@ -18,6 +18,8 @@ from support.fake_proc import OTHER_UID, mount_line, pod_path
 from support.waiting import PATIENCE_S
 from support.watch_world import GIB, KNOWN, WatchWorld, messages, notices
 
+pytestmark = pytest.mark.process
+
 KILLED = EventReason.BYPASSING_PROCESS_KILLED
 
 

@@ -189,6 +189,7 @@ print(sorted(path.name for path in machines_root().iterdir()))
 """
 
 
+@pytest.mark.process
 def test_a_file_that_cannot_grow_is_told_and_nothing_is_left() -> None:
     first, second, left = subprocess.run(
         [sys.executable, "-c", FULL], capture_output=True, text=True, timeout=60, check=True
@@ -199,6 +200,7 @@ def test_a_file_that_cannot_grow_is_told_and_nothing_is_left() -> None:
     assert left == "['.lock']"
 
 
+@pytest.mark.process
 @pytest.mark.root
 def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
     if os.geteuid() != 0:
@@ -237,6 +239,7 @@ def test_a_root_that_cannot_be_used_is_told(
     assert caught.value.hint and "XDG_RUNTIME_DIR" in caught.value.hint
 
 
+@pytest.mark.process
 @pytest.mark.root
 @pytest.mark.parametrize("part", ["machine", "."])
 def test_a_machine_that_its_user_may_not_read_is_told(tmp_path: Path, part: str) -> None:
@@ -274,6 +277,7 @@ def test_releasing_removes_what_has_no_name() -> None:
     assert named.directory.exists()
 
 
+@pytest.mark.process
 def test_a_machine_of_a_dead_owner_is_swept() -> None:
     mine = acquire(parse_spec("t4"))
     code = (
@@ -299,6 +303,7 @@ def _join(_: int) -> str:
     return acquire(parse_spec("t4@race")).identifier
 
 
+@pytest.mark.process
 def test_many_that_make_one_name_at_once_get_one_machine() -> None:
     with multiprocessing.get_context("fork").Pool(8) as pool:
         identifiers = pool.map(_join, range(FORTY_PROCESSES))

@@ -3,8 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from support import ROOT
 from support.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.process
 
 OF_THE_AGENT = ("grpc", "google.protobuf", "prometheus_client", "waitress", "lightkube", "httpx2",
                 "werkzeug")  # fmt: skip
