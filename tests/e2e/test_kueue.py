@@ -19,13 +19,13 @@ from support import (
     cluster_logs,
     control_plane,
     go_modules,
-    go_programs,
     kubernetes_versions,
     node_image,
     node_parts,
 )
 from support.chart_on_cluster import RELEASE, allocatable
 from support.cluster_pods import total_inside, uuid_inside
+from support.go_programs import GoPrograms
 from support.install import CHART
 from support.node_slices import GIB
 from support.real_cluster import RealCluster, running_cluster
@@ -33,6 +33,7 @@ from support.real_node import MARKS
 from support.waiting import wait_until
 
 SOURCE, MODULE = ROOT / "tests/e2e/kueue", "sigs.k8s.io/kueue"
+KUEUE = GoPrograms(SOURCE, "Kueue", (f"{MODULE}/cmd/kueue",))
 EXAMPLE = ROOT / "deploy/examples/scheduler/kueue"
 IMAGE, TEAM = "docker.io/library/kueue:test", "team-a"
 #: Four GPUs, as many as the queue's quota of compute is worth.
@@ -52,15 +53,12 @@ pytestmark = [
 def cluster() -> Iterator[RealCluster]:
     """A cluster with the agent, Kueue and the example's queues."""
     why_not = (
-        node_parts.missing()
-        or control_plane.missing()
-        or agent_image.missing()
-        or go_programs.missing(SOURCE, "Kueue")
+        node_parts.missing() or control_plane.missing() or agent_image.missing() or KUEUE.missing()
     )
     if why_not:
         pytest.skip(why_not)
-    program = go_programs.build(SOURCE, "kueue", f"{MODULE}/cmd/kueue")
-    with running_cluster(kubernetes_versions.build(kubernetes_versions.USUAL), GPUS) as cluster:
+    program = KUEUE.build() / "kueue"
+    with running_cluster(kubernetes_versions.build(), GPUS) as cluster:
         with cluster_logs.kept_on_failure(cluster, "install"):
             install(cluster, program)
         yield cluster

@@ -2,8 +2,7 @@
 
 Each pod sees its slice, is refused beyond it, and keeps its limit whatever is restarted around it.
 In the long form only, as root, where Go and the Debian packages are; they run in a step of their
-own, since they compare the whole machine before and after. With nothing cached the kubelet takes
-4 minutes of two cores to build and 0.7 GB of modules; it is kept under ``build``.
+own, since they compare the whole machine before and after.
 
 One node serves all tests. Those that come first only look.
 """
@@ -23,7 +22,7 @@ import yaml
 
 from libvgpu import region
 from support import ROOT, surroundings
-from support.node_parts import build, missing
+from support.node_parts import missing
 from support.node_programs import LOOK_INSIDE, MAKE_A_NODE, SECOND_PROCESS, TO_THE_BYTE
 from support.node_slices import GIB, OUT_OF_MEMORY, asked, assert_slice_holds
 from support.real_node import MARKS, RealNode, example, example_config, idle_pod, running_node
@@ -64,7 +63,7 @@ def before() -> set[str]:
 @pytest.fixture(scope="module")
 def node(before: set[str]) -> Iterator[RealNode]:
     """A node on which all pods have shown what they got."""
-    with running_node(build(), agent_config(), GPUS) as node:
+    with running_node(agent_config(), GPUS) as node:
         for name in PODS:
             node.put(example(name))
             wait_until(partial(node.pod, name), f"pod {name}")

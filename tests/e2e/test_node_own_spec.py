@@ -7,7 +7,7 @@ import pytest
 
 from deviceplugin.config.device_forms import DEFAULT_CDI_KIND
 from support.node_containerd import CdiContainerd
-from support.node_parts import build, build_containerd, missing, missing_containerd
+from support.node_parts import build_containerd, missing, missing_containerd
 from support.node_programs import LOOK_INSIDE
 from support.node_runc import LIBRARIES, LIBRARY_DIRECTORY
 from support.node_slices import assert_slice_holds
@@ -26,7 +26,7 @@ def node() -> Iterator[RealNode]:
     if why_not := missing() or missing_containerd():
         pytest.skip(why_not)
     containerd = CdiContainerd(build_containerd())
-    with running_node(build(), example_config("auto"), GPUS, containerd) as node:
+    with running_node(example_config("auto"), GPUS, containerd) as node:
         for name in PODS:
             node.put(example(name))
         yield node

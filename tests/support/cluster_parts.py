@@ -131,7 +131,7 @@ class ClusterParts(NodeHost):
         """Starts the kubelet."""
         self.start_process(
             "kubelet",
-            [str(self.kubernetes.kubelet), f"--config={self.base / 'kubelet.yaml'}",
+            [str(self.kubernetes.programs / "kubelet"), f"--config={self.base / 'kubelet.yaml'}",
              f"--kubeconfig={self._kubeconfig('kubelet')}", f"--hostname-override={HOST_NAME}",
              f"--node-ip={ADDRESS}", "--node-labels=nvidia.com/gpu.present=true", "--v=2"],
             again=True,

@@ -52,7 +52,7 @@ class RealCluster(ClusterParts):
         self.start_control_plane()
         self.start_proxy()
         self.start_containerd()
-        node_image.write_pause(self.base / "pause.tar", node_parts.build() / "pause")
+        node_image.write_pause(self.base / "pause.tar", node_parts.pause())
         node_image.write_client(self.base / "client.tar", EXAMPLES / "client/client.py")
         for archive in (self.base / "pause.tar", self.base / "client.tar", *self._images):
             self.import_image(archive)
