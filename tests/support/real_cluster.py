@@ -17,13 +17,12 @@ from typing import Any
 
 import yaml
 
-from . import agent_image, cluster_logs, node_image, node_parts, stand_in_agents, surroundings
+from . import agent_image, cluster_logs, node_image, stand_in_agents, surroundings
 from .cluster_parts import CONTROL_PLANE, OF_NODE, READY_S, ClusterParts
 from .install import helm_program
 from .kubernetes_versions import Kubernetes
 from .node_containerd import Containerd, DebiansContainerd
 from .node_init import BOOT_ID
-from .real_node import EXAMPLES
 from .waiting import wait_until
 
 
@@ -52,9 +51,7 @@ class RealCluster(ClusterParts):
         self.start_control_plane()
         self.start_proxy()
         self.start_containerd()
-        node_image.write_pause(self.base / "pause.tar", node_parts.pause())
-        node_image.write_client(self.base / "client.tar", EXAMPLES / "client/client.py")
-        for archive in (self.base / "pause.tar", self.base / "client.tar", *self._images):
+        for archive in (node_image.pause(), node_image.client(), *self._images):
             self.import_image(archive)
         self.start_kubelet()
         wait_until(self._is_node_ready, "the node is ready", READY_S)

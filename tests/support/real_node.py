@@ -69,11 +69,9 @@ class RealNode(NodeWithPods):
             [f"{self.containerd}/containerd"],
             self.env | {"PATH": f"{self.containerd}:{self.env['PATH']}"},  # has its shim
         )
-        node_image.write_pause(self.base / "pause.tar", node_parts.pause())
-        node_image.write_client(self.base / "client.tar", EXAMPLES / "client/client.py")
         wait_until(lambda: self.ctr("version")["status"] == 0, "containerd")
-        for name in ("pause", "client"):
-            imported = self.ctr("images", "import", f"{self.base}/{name}.tar")
+        for archive in (node_image.pause(), node_image.client()):
+            imported = self.ctr("images", "import", str(archive))
             assert imported["status"] == 0, imported
         self.start_mps()
         self.start_agent()

@@ -1,7 +1,7 @@
 """The rules of the chart by Prometheus' own tool: each alert fires when it should, and not else.
 
-Numbers and patience of the rules are held to by the cases (`support.rule_cases`): a rule with
-another number fails them. The metrics in the rules are those that the agent and the extender
+Numbers and patience of the rules are held to by the cases (`support.rule_cases`), in the gate, too.
+The long form shows that a rule with another number fails them. The metrics in the rules are those that the agent and the extender
 export.
 """
 
@@ -86,6 +86,7 @@ def altered(rule: dict[str, Any]) -> Iterator[dict[str, Any]]:
             yield {**rule, "for": f"{round(seconds_of(rule['for']) * factor)}s"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ALERTS)
 def test_an_alert_with_another_number_does_not_pass(tmp_path: Path, name: str) -> None:
     tests = [test for case in CASES if case.partition(" ")[0] == name for test in inputs_of(case)]
