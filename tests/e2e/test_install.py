@@ -4,14 +4,16 @@ They are Go programs, built from tests/e2e/install and kept (`go_programs`); so 
 only, where Go is installed.
 """
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from support import IS_LONG, ROOT, install, kube_schemas, policy_pods
+from support import IS_LONG, ROOT, documented, install, kube_schemas, policy_pods
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 #: What an API server spends on one expression at most (on a policy ten times that), and how much
 #: of it all of ours together may take for 2000 variables and 2000 mounts.
 EXPRESSION_BUDGET = 1_000_000
@@ -109,6 +111,23 @@ def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
     asked = [{"name": "", "namespace": "x", "manifest": pod} for pod in (theirs, ours, reach)]
     refusals = [pod.refused for pod in install.judge(text, asked)]
     assert [bool(refused) for refused in refusals] == [True, False, True]
+
+
+def helm_commands() -> list[str]:
+    """Returns what pages have somebody type to install this, or to change what is installed."""
+    found = [command.text for page in PAGES for command in documented.commands(page)]
+    return [text for text in found if re.match(r"helm (install|upgrade) .*deploy/chart", text)]
+
+
+@pytest.mark.parametrize("command", helm_commands())
+def test_the_chart_has_the_values_that_pages_name(command: str, tmp_path: Path) -> None:
+    """In the long form test_documented_commands.py types them on a cluster."""
+    file = tmp_path / "config.yaml"
+    file.write_text("version: v1\n")
+    words = command.partition(" deploy/chart ")[2].removesuffix("…").split()
+    given = [re.sub(r"=[\w-]+\.yaml$", f"={file}", w) for w in words if not w.startswith("--reset")]
+
+    assert install.objects(*given)["DaemonSet", "vgpu-agent"]
 
 
 def test_the_examples_config_can_be_installed() -> None:

@@ -4,6 +4,7 @@ Kueue is built from its module and installed by its own chart. That takes minute
 `make e2e` has it and `make check` has not; there the definitions judge the example.
 """
 
+import json
 import os
 from collections.abc import Iterator
 from functools import partial
@@ -106,11 +107,16 @@ def job(name: str) -> dict[str, Any]:
     return found
 
 
+def told(cluster: RealCluster, *arguments: str) -> dict[str, Any]:
+    """Returns what kubectl gets, of kinds that Kueue brings."""
+    return dict(json.loads(cluster.kubectl("get", *arguments, "-o", "json")))
+
+
 def conditions(cluster: RealCluster, name: str) -> dict[str, tuple[str, str]]:
     """Returns what Kueue says of a job: status and message of each condition."""
     return {
         condition["type"]: (condition["status"], condition["message"])
-        for workload in cluster.get("workloads", f"--namespace={TEAM}")["items"]
+        for workload in told(cluster, "workloads", f"--namespace={TEAM}")["items"]
         if workload["metadata"]["ownerReferences"][0]["name"] == name
         for condition in workload.get("status", {}).get("conditions", ())
     }
@@ -122,7 +128,7 @@ def is_admitted(cluster: RealCluster, name: str) -> bool:
 
 def running(cluster: RealCluster, name: str) -> list[str]:
     """Returns the job's pods that run."""
-    pods = cluster.get("pods", f"--namespace={TEAM}", f"--selector=job-name={name}")["items"]
+    pods = cluster.get("pods", namespace=TEAM, selector=f"job-name={name}")["items"]
     return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
 
 
@@ -137,7 +143,7 @@ def test_a_job_begins_with_slices_while_there_is_quota(cluster: RealCluster) -> 
     gpus = [uuid_inside(cluster, pod, TEAM) for pod in pods]
     assert {total_inside(cluster, pod, TEAM) for pod in pods} == {16 * GIB}
     assert all(gpus.count(gpu) == 2 for gpu in gpus)  # 40 + 40 of each
-    (used,) = cluster.get("clusterqueue", "gpus")["status"]["flavorsUsage"]
+    (used,) = told(cluster, "clusterqueue", "gpus")["status"]["flavorsUsage"]
     assert {each["name"]: each["total"] for each in used["resources"]}.items() >= {
         (CORE, "320"), (MEMORY, "128")}  # fmt: skip
 
@@ -150,7 +156,7 @@ def test_one_beyond_the_quota_waits_until_another_has_gone(cluster: RealCluster)
         return status == "False" and CORE in message
 
     wait_until(waits, "it waits for quota of compute")
-    assert cluster.get("job", "third", f"--namespace={TEAM}")["spec"]["suspend"]
+    assert cluster.get("jobs", "third", TEAM)["spec"]["suspend"]
     assert not running(cluster, "third")
 
     cluster.kubectl("delete", "job", "sweep", f"--namespace={TEAM}")

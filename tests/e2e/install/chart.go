@@ -34,7 +34,7 @@ func render(arguments []string) (string, error) {
 	flags.StringSliceVar(&versions, "api-versions", nil, "")
 	flags.StringArrayVar(&show, "show-only", nil, "")
 	flags.StringVar(&kubernetes, "kube-version", "", "")
-	flags.StringVar(&namespace, "namespace", "default", "")
+	flags.StringVarP(&namespace, "namespace", "n", "default", "")
 	flags.Bool("create-namespace", false, "")
 	if err := flags.Parse(arguments); err != nil {
 		return "", err

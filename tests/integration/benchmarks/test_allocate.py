@@ -25,6 +25,7 @@ NOISE_MIB = 1  # between two processes that do the same
 #: A few containers do not fill what a thousand do.
 MOST_GROWTH_KIB = 4096.0
 
+
 def values(found: list[Measurement]) -> dict[tuple[str, str], float]:
     return {
         (each.case.partition(",")[0], each.quantity): each.value

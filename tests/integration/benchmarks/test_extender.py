@@ -1,8 +1,8 @@
 """Short forms of the extender's figure, with bars that leave room for neighbours.
 
 What does not depend on the machine (nothing promised twice, nothing refused, GPUs left whole) has
-the figure's own bar. The figure itself: ``python -m benchmarks run extender``. Without them the gate
-has the agents of test_never_refused.py, which refuse nothing that the extender binds.
+the figure's own bar. The figure itself: ``python -m benchmarks run extender``. In the gate the
+agents of test_never_refused.py refuse nothing that the extender binds.
 """
 
 import pytest

@@ -1,8 +1,8 @@
 """The rules of the chart by Prometheus' own tool: each alert fires when it should, and not else.
 
 Numbers and patience of the rules are held to by the cases (`support.rule_cases`), in the gate, too.
-The long form shows that a rule with another number fails them. The metrics in the rules are those that the agent and the extender
-export.
+The long form shows that a rule with another number fails them. The metrics in the rules are those
+that the agent and the extender export.
 """
 
 import copy
