@@ -92,6 +92,7 @@ def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
         "--run-dir=/var/run/slices",
         "--metrics-address=:9500",
     } <= set(spec["containers"][0]["args"])
+    assert spec["containers"][0]["ports"] == [{"name": "metrics", "containerPort": 9500}]
     assert spec["runtimeClassName"] == "nvidia"
     assert spec["nodeSelector"] == {"pool": "gpu"}
     assert spec["imagePullSecrets"] == [{"name": "key"}]
