@@ -6,7 +6,7 @@ own, since they compare the whole machine before and after.
 
 What the kubelet tries again only after 10 to 15 seconds is of the long form. In the gate an agent
 dies while a container starts in cluster/test_killed_agent.py, and /run is emptied by the reboot of
-cluster/test_restarts.py.
+cluster/test_restarts.py, and under an agent in deviceplugin/agent/test_restarts.py.
 
 One node serves all tests. Those that come first only look.
 """
