@@ -169,6 +169,6 @@ protos:  ## regenerate the checked-in gRPC stubs (needs Python 3.11)
 manifests: $(TESTS)  ## render deploy/manifests from the chart (needs Go)
 	PYTHONPATH=tests:. $(BIN)/python -m support.install
 
-clean:  ## remove what was built (not .venv)
+clean:  ## remove what was built, kept Go programs too (not .venv)
 	rm -rf build dist *.egg-info libvgpu/*.so libvgpu/sim/lib
 	find . -name __pycache__ -not -path "./$(VENV)/*" -prune -exec rm -rf {} +

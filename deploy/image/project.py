@@ -59,7 +59,7 @@ def portable_wheel(copy: Path, directory: Path, epoch_s: int) -> Path:
 
 def _bring_up_to_date(copy: Path) -> None:
     """Makes the copy what the sources are; files that are the same keep their time."""
-    wanted = set(_sources())
+    wanted = set(sources())
     there = {path.relative_to(copy) for path in copy.rglob("*") if path.is_file()}
     for stale in there - wanted:
         # Compiled files stay for the next build, which looks after them. What setuptools copied
@@ -77,7 +77,8 @@ def _bring_up_to_date(copy: Path) -> None:
         target.chmod(0o755 if source.stat().st_mode & 0o100 else 0o644)
 
 
-def _sources() -> Iterator[Path]:
+def sources() -> Iterator[Path]:
+    """Yields the files that the wheel is made of, relative to the checkout."""
     for name in SOURCES:
         found = [ROOT / name] if (ROOT / name).is_file() else (ROOT / name).rglob("*")
         for path in found:

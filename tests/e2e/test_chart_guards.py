@@ -7,7 +7,6 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 
 from deviceplugin.cleaning import __main__ as cleaning
 from deviceplugin.cleaning.seen_pods import HOST_PART
@@ -39,8 +38,7 @@ def _programs() -> None:
 
 def objects(values: str = ALL) -> Objects:
     """Returns what the chart makes, by kind and name."""
-    found = yaml.safe_load_all(install.render("--set", values))
-    return {(o["kind"], o["metadata"]["name"]): o for o in found if o}
+    return install.objects("--set", values)
 
 
 def host_pod(found: Objects) -> dict[str, Any]:

@@ -26,12 +26,6 @@ def _programs() -> None:
         pytest.skip(why_not)
 
 
-def objects(*arguments: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """Returns what the chart makes, by kind and name."""
-    found = yaml.safe_load_all(install.render(*arguments))
-    return {(o["kind"], o["metadata"]["name"]): o for o in found if o}
-
-
 def pod(found: dict[tuple[str, str], dict[str, Any]], name: str) -> dict[str, Any]:
     return found["DaemonSet", name]["spec"]["template"]["spec"]  # type: ignore[no-any-return]
 
@@ -48,8 +42,8 @@ def rights(found: dict[tuple[str, str], dict[str, Any]]) -> set[tuple[str, str]]
 
 def test_the_namespace_of_the_release_is_left_to_helm() -> None:
     """``--create-namespace`` makes it after the chart was rendered: both would make it."""
-    own = objects("--namespace", "vgpu-system", "--create-namespace")
-    other = objects("--namespace", "tools")
+    own = install.objects("--namespace", "vgpu-system", "--create-namespace")
+    other = install.objects("--namespace", "tools")
 
     assert ("Namespace", "vgpu-system") not in own
     assert other["Namespace", "vgpu-system"]["metadata"]["labels"][
@@ -59,7 +53,7 @@ def test_the_namespace_of_the_release_is_left_to_helm() -> None:
 
 
 def test_named_configs_are_selected_by_the_nodes_label(tmp_path: Path) -> None:
-    found = objects(*CONFIGS, "--set", "configSelection.default=default")
+    found = install.objects(*CONFIGS, "--set", "configSelection.default=default")
 
     data = found["ConfigMap", "vgpu-config"]["data"]
     assert set(data) == {"default", "a100-80gb-config"}
@@ -92,7 +86,7 @@ def test_named_configs_are_selected_by_the_nodes_label(tmp_path: Path) -> None:
 def test_a_config_map_of_ones_own_is_mounted_and_none_is_made(
     more: tuple[str, ...], argument: str
 ) -> None:
-    found = objects(*(a for s in ("existingConfigMap=mine", *more) for a in ("--set", s)))
+    found = install.objects(*(a for s in ("existingConfigMap=mine", *more) for a in ("--set", s)))
 
     assert not [name for kind, name in found if kind == "ConfigMap"]
     for part in ("vgpu-agent", "vgpu-mps"):
@@ -102,8 +96,8 @@ def test_a_config_map_of_ones_own_is_mounted_and_none_is_made(
 
 
 def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
-    usual = objects()
-    least = objects("--set", "agent.publish=false")
+    usual = install.objects()
+    least = install.objects("--set", "agent.publish=false")
     assert {r for r, _ in rights(least)} == {"pods", "events"}
     assert ("Role", "vgpu-agent") not in least
     assert "--no-publish" in pod(least, "vgpu-agent")["containers"][0]["args"]
@@ -115,9 +109,9 @@ def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
     }
     by_itself = "version: v1\nflags: {plugin: {deviceListStrategy: auto}}\n"
     by_itself = f"agent.publish=false,config={by_itself}"
-    assert rights(objects("--set", by_itself)) - rights(least) == {("nodes", "get")}
+    assert rights(install.objects("--set", by_itself)) - rights(least) == {("nodes", "get")}
     chosen = "labels.nodeFeatureApi=true,labels.patchNode=true,agent.publish=false"
-    more = objects("--set", chosen)
+    more = install.objects("--set", chosen)
     assert rights(more) - rights(least) == {
         ("nodes", "get"),
         ("nodes", "patch"),
@@ -132,7 +126,7 @@ def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
         (container,) = pod(found, "vgpu-agent")["containers"]
         return {m["mountPath"] for m in container["volumeMounts"] if not m.get("readOnly")}
 
-    without = objects("--set", "labels.featuresDir=,cdi.directory=")
+    without = install.objects("--set", "labels.featuresDir=,cdi.directory=")
     assert writable(usual) - writable(without) == {
         "/etc/kubernetes/node-feature-discovery/features.d",
         "/var/run/cdi",
@@ -144,27 +138,27 @@ def test_rights_and_directories_for_labels_and_devices_are_chosen() -> None:
 
 
 def test_dashboards_are_made_as_they_stand_where_asked_for() -> None:
-    found = objects("--set", "grafanaDashboards.enabled=true")
+    found = install.objects("--set", "grafanaDashboards.enabled=true")
     files = sorted((install.CHART / "files/dashboards").glob("*.json"))
     assert files
     for file in files:
         made = found["ConfigMap", f"vgpu-dashboard-{file.stem}"]
         assert made["metadata"]["labels"]["grafana_dashboard"] == "1"
         assert json.loads(made["data"][f"vgpu-{file.name}"]) == json.loads(file.read_text())
-    assert not any("dashboard" in name for _, name in objects())
+    assert not any("dashboard" in name for _, name in install.objects())
 
 
 def test_rules_are_made_as_they_stand_where_asked_for() -> None:
-    found = objects("--set", "prometheusRule.enabled=true,prometheusRule.labels.release=x")
+    found = install.objects("--set", "prometheusRule.enabled=true,prometheusRule.labels.release=x")
     rule = found["PrometheusRule", "vgpu"]
     assert rule["metadata"]["labels"]["release"] == "x"
     assert rule["spec"] == yaml.safe_load((install.CHART / "files/rules.yaml").read_text())
-    assert not any(kind == "PrometheusRule" for kind, _ in objects())
+    assert not any(kind == "PrometheusRule" for kind, _ in install.objects())
 
 
 def test_the_monitor_scrapes_the_agents_port_and_keeps_our_labels() -> None:
     settings = "podMonitor.enabled=true,podMonitor.interval=30s,podMonitor.labels.release=x"
-    found = objects("--set", settings)
+    found = install.objects("--set", settings)
     monitor = found["PodMonitor", "vgpu-agent"]
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
     template = found["DaemonSet", "vgpu-agent"]["spec"]["template"]
@@ -181,7 +175,7 @@ def test_the_monitor_scrapes_the_agents_port_and_keeps_our_labels() -> None:
 
 
 def test_both_charts_run_where_the_operators_plugin_does_not() -> None:
-    found = objects("--values", "deploy/examples/gpu-operator/vgpu-values.yaml")
+    found = install.objects("--values", "deploy/examples/gpu-operator/vgpu-values.yaml")
 
     for part in ("vgpu-agent", "vgpu-mps"):
         assert pod(found, part)["nodeSelector"] == {
@@ -204,7 +198,7 @@ def test_both_charts_run_where_the_operators_plugin_does_not() -> None:
 
 
 def test_both_pods_mount_the_mps_root_and_are_told_of_it() -> None:
-    found = objects("--set", "dirs.mpsRoot=/run/nvidia/mps")
+    found = install.objects("--set", "dirs.mpsRoot=/run/nvidia/mps")
     for name in ("vgpu-agent", "vgpu-mps"):
         spec = pod(found, name)
         (container,) = spec["containers"]
@@ -225,9 +219,9 @@ def test_a_config_may_say_the_mps_root_that_the_values_say(tmp_path: Path) -> No
     config = tmp_path / "config.yaml"
     config.write_text("version: v1\nflags: {mpsRoot: /run/nvidia/mps/}\n")
     other = ("--set", "dirs.mpsRoot=/run/nvidia/mps")
-    assert objects("--set-file", f"config={config}", *other)
+    assert install.objects("--set-file", f"config={config}", *other)
     config.write_text("version: v1\nflags:\n")
-    assert objects("--set-file", f"config={config}", *other)
+    assert install.objects("--set-file", f"config={config}", *other)
 
 
 def test_no_pod_with_a_slice_reaches_the_mps_root_of_the_node() -> None:

@@ -91,7 +91,7 @@ REFUSED = {
     f"{SCHEDULER},scheduler.extraArgs={{--address=:1}}": "leave it out and set scheduler.port",
     f"{SCHEDULER},scheduler.electionNamespace=vgpu-system": "any of them could stop all binding",
     f"{SCHEDULER},scheduler.extraArgs={{--election-namespace=x}}": "scheduler.electionNamespace",
-    f"{SCHEDULER},scheduler.extraArgs={{--plain-http}}": "the chart go by: leave it out\n",
+    f"{SCHEDULER},scheduler.extraArgs={{--plain-http}}": "the chart go by: leave it out",
     f"{SCHEDULER},scheduler.extraArgs={{--no-leader-elect}}": "or set scheduler.replicas to 1",
 }  # fmt: skip
 #: What is much like it and can be.
@@ -141,9 +141,9 @@ def _programs() -> None:
 @cache
 def said(values: str) -> str:
     """Returns what helm says against values, empty where it takes them."""
-    result = install.helm("template", "vgpu", str(install.CHART), "--set", values)
-    assert bool(result.returncode) == bool(result.stderr), result.stderr
-    return result.stderr
+    text, error = install.template("--set", values)
+    assert bool(text) != bool(error), error
+    return error
 
 
 @pytest.mark.parametrize("values", REFUSED)
@@ -204,11 +204,9 @@ def warnings(tmp_path: Path, *arguments: str) -> str:
         (chart / "templates/shown.yaml").write_text(
             'shown: {{ include "vgpu.warnings" . | trim | quote }}'
         )
-    result = install.helm(
-        "template", "vgpu", str(chart), "--show-only", "templates/shown.yaml", *arguments
-    )
-    assert result.returncode == 0, result.stderr
-    return str(yaml.safe_load(result.stdout)["shown"])
+    text, error = install.template("--show-only", "templates/shown.yaml", *arguments, chart=chart)
+    assert not error, error
+    return str(yaml.safe_load(text)["shown"])
 
 
 @pytest.mark.parametrize(

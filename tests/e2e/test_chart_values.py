@@ -184,8 +184,7 @@ def _programs() -> None:
 @cache
 def objects(values: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Returns what the chart makes, by kind and name."""
-    found = yaml.safe_load_all(install.render("--set", values))
-    return {(o["kind"], o["metadata"]["name"]): o for o in found if o}
+    return install.objects("--set", values)
 
 
 def needed(value: str) -> str:
@@ -268,7 +267,7 @@ def test_every_object_has_the_form_that_kubernetes_asks_for(version: str, tmp_pa
     pod = tmp_path / "pod.yaml"
     pod.write_text(field(objects(values)[JOB], ENV)[0]["value"])
     wrong.write_text(file.read_text().replace("policyTypes:", "policyType:"))
-    documents = [*yaml.safe_load_all(file.read_text()), {"apiVersion": "v1", "kind": "Pod"}]
+    documents = [*objects(values).values(), {"apiVersion": "v1", "kind": "Pod"}]
     kinds = {(each["apiVersion"], each["kind"]) for each in documents if each}
     kube_schemas.write(install.swagger(version), tmp_path, kinds)
 

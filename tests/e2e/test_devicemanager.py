@@ -2,9 +2,7 @@
 
 A Go program with the device manager, topology manager and podresources server of a pinned kubelet
 drives the agent through random histories and holds every step against its promises. In the long
-form only, where Go is installed: with nothing cached the program takes 2.5 minutes of two cores to
-build (5 of CPU) and 0.7 GB of modules; what was built is kept under ``build`` by the hash of its
-sources.
+form only, where Go is installed.
 """
 
 import json

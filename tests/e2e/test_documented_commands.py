@@ -1,7 +1,8 @@
 """What pages say of install, upgrade, rollback and uninstall, typed as it stands on a cluster.
 
 The commands go in word for word but for REGISTRY, NODE and NEW. The last test holds that none was
-left out. The tests are one story, in order.
+left out. The tests are one story, in order, and of the long form: the gate renders the chart with
+the values of each such command (test_install.py); tests/e2e/cluster installs and upgrades it.
 """
 
 import re
@@ -22,7 +23,7 @@ from support.real_cluster import RealCluster, running_cluster
 from support.real_node import MARKS
 from support.waiting import wait_until
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.long]
 
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 OPERATIONS, IMAGE, SCHEDULING = (DOCS / f"{n}.md" for n in ("operations", "image", "scheduling"))
@@ -77,7 +78,7 @@ def administrator(cluster: RealCluster) -> Administrator:
 
 
 def pods(cluster: RealCluster) -> list[dict[str, Any]]:
-    return list(cluster.get("pods", f"--namespace={NAMESPACE}")["items"])
+    return list(cluster.get("pods", namespace=NAMESPACE)["items"])
 
 
 def are_ready(cluster: RealCluster, *parts: str, tag: str = "0.1.0") -> bool:
@@ -282,14 +283,15 @@ def test_a_release_in_the_namespace_and_its_leases(
     for each in in_namespace:
         administrator.type(each)
     wait_ready(cluster, AGENT, MPS)
-    leases = ("leases", f"--namespace={NAMESPACE}")
-    wait_until(lambda: cluster.get(*leases)["items"], "what the node publishes")
+    wait_until(
+        lambda: cluster.get("leases", namespace=NAMESPACE)["items"], "what the node publishes"
+    )
 
     administrator.type_text("helm uninstall vgpu -n vgpu-system")
     wait_until(lambda: not pods(cluster), "no pod is left")
     for each in commands(OPERATIONS, "## Uninstall", "delete lease"):
         administrator.type(each)
-    assert not cluster.get(*leases)["items"]
+    assert not cluster.get("leases", namespace=NAMESPACE)["items"]
     cluster.kubectl("delete", "namespace", NAMESPACE)
     for each in commands(OPERATIONS, "## Uninstall", "umount", "rm -rf"):
         administrator.type(each)

@@ -1,18 +1,19 @@
 """The install as its own judges see it: helm, kubeconform, and the API server's admission of pods.
 
-They are Go programs, built from tests/e2e/install and kept under ``build``; so in the long form
-only, where Go is installed. With nothing cached, on two cores that others used as well: helm takes
-155 s, the program with the API server's admission 220 s, kubeconform 5 s.
+They are Go programs, built from tests/e2e/install and kept (`go_programs`); so in the long form
+only, where Go is installed.
 """
 
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
-from support import ROOT, install, kube_schemas, policy_pods
+from support import ROOT, documented, install, kube_schemas, policy_pods
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 #: What an API server spends on one expression at most (on a policy ten times that), and how much
 #: of it all of ours together may take for 2000 variables and 2000 mounts.
 EXPRESSION_BUDGET = 1_000_000
@@ -34,6 +35,16 @@ def _programs() -> None:
 
 def test_the_manifests_are_what_the_chart_makes_of_its_own_values() -> None:
     assert install.MANIFESTS.read_text() == install.render(), "run: make manifests"
+
+
+@pytest.mark.parametrize("values", ["cleanHosts.enabled=true", "agent.publish=1"])
+def test_what_renders_the_chart_here_does_as_helm_does(values: str) -> None:
+    by_helm = install.helm("template", install.RELEASE, str(install.CHART), "--set", values)
+
+    text, error = install.template("--set", values)
+
+    assert text == by_helm.stdout
+    assert by_helm.stderr == (f"Error: {error}\n" if error else "")
 
 
 def test_helm_finds_nothing_wrong_with_the_chart() -> None:
@@ -67,7 +78,7 @@ def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(values))
     text = install.render("--values", str(file))
-    objects = {(o["kind"], o["metadata"]["name"]): o for o in yaml.safe_load_all(text) if o}
+    objects = install.objects("--values", str(file))
 
     assert ("Namespace", "gpus") not in objects
     assert ("DaemonSet", "vgpu-mps") not in objects
@@ -81,6 +92,7 @@ def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
         "--run-dir=/var/run/slices",
         "--metrics-address=:9500",
     } <= set(spec["containers"][0]["args"])
+    assert spec["containers"][0]["ports"] == [{"name": "metrics", "containerPort": 9500}]
     assert spec["runtimeClassName"] == "nvidia"
     assert spec["nodeSelector"] == {"pool": "gpu"}
     assert spec["imagePullSecrets"] == [{"name": "key"}]
@@ -102,10 +114,27 @@ def test_every_value_changes_what_it_says(tmp_path: Path) -> None:
     assert [bool(refused) for refused in refusals] == [True, False, True]
 
 
-def test_the_examples_config_can_be_installed() -> None:
-    text = install.render("--set-file", "config=deploy/examples/config.yaml")
+def helm_commands() -> list[str]:
+    """Returns what pages have somebody type to install this, or to change what is installed."""
+    found = [command.text for page in PAGES for command in documented.commands(page)]
+    return [text for text in found if re.match(r"helm (install|upgrade) .*deploy/chart", text)]
 
-    (found,) = (o for o in yaml.safe_load_all(text) if o and o["kind"] == "ConfigMap")
+
+@pytest.mark.parametrize("command", helm_commands())
+def test_the_chart_has_the_values_that_pages_name(command: str, tmp_path: Path) -> None:
+    """In the long form test_documented_commands.py types them on a cluster."""
+    file = tmp_path / "config.yaml"
+    file.write_text("version: v1\n")
+    words = command.partition(" deploy/chart ")[2].removesuffix("…").split()
+    given = [re.sub(r"=[\w-]+\.yaml$", f"={file}", w) for w in words if not w.startswith("--reset")]
+
+    assert install.objects(*given)["DaemonSet", "vgpu-agent"]
+
+
+def test_the_examples_config_can_be_installed() -> None:
+    found = install.objects("--set-file", "config=deploy/examples/config.yaml")[
+        "ConfigMap", "vgpu-config"
+    ]
     example = (ROOT / "deploy/examples/config.yaml").read_text()
     assert yaml.safe_load(found["data"]["config.yaml"]) == yaml.safe_load(example)
 
@@ -147,10 +176,9 @@ def test_the_examples_config_can_be_installed() -> None:
     ],
 )
 def test_a_value_that_cannot_be_is_refused_by_name(setting: str, says: str) -> None:
-    result = install.helm("template", "vgpu", str(install.CHART), "--set", setting)
+    _, error = install.template("--set", setting)
 
-    assert result.returncode != 0
-    assert says in result.stderr
+    assert says in error
 
 
 @pytest.mark.parametrize("version", install.KUBERNETES)

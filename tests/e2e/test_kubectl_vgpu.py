@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, control_plane, stand_in_agents
+from support import ROOT, control_plane, kubernetes_versions, stand_in_agents
 from support.control_plane import ControlPlane, collection
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from support.output_schemas import check
@@ -45,7 +45,7 @@ class Cluster:
 
     def __init__(self, base: Path) -> None:
         self.base, self.address = base, stand_in_agents.own_address()
-        programs = control_plane.build()
+        programs = kubernetes_versions.build().programs
         self.plane = ControlPlane(base / "plane", programs)
         self.plane.base.mkdir()
         users = {

@@ -4,6 +4,7 @@ Kueue is built from its module and installed by its own chart. That takes minute
 `make check-long` has it and `make check` has not; there the definitions judge the example.
 """
 
+import json
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -18,13 +19,13 @@ from support import (
     cluster_logs,
     control_plane,
     go_modules,
-    go_programs,
     kubernetes_versions,
     node_image,
     node_parts,
 )
 from support.chart_on_cluster import RELEASE, allocatable
 from support.cluster_pods import total_inside, uuid_inside
+from support.go_programs import GoPrograms
 from support.install import CHART
 from support.node_slices import GIB
 from support.real_cluster import RealCluster, running_cluster
@@ -32,6 +33,7 @@ from support.real_node import MARKS
 from support.waiting import wait_until
 
 SOURCE, MODULE = ROOT / "tests/e2e/kueue", "sigs.k8s.io/kueue"
+KUEUE = GoPrograms(SOURCE, "Kueue", (f"{MODULE}/cmd/kueue",))
 EXAMPLE = ROOT / "deploy/examples/scheduler/kueue"
 IMAGE, TEAM = "docker.io/library/kueue:test", "team-a"
 #: Four GPUs, as many as the queue's quota of compute is worth.
@@ -48,15 +50,12 @@ pytestmark = [*MARKS, pytest.mark.long]
 def cluster() -> Iterator[RealCluster]:
     """A cluster with the agent, Kueue and the example's queues."""
     why_not = (
-        node_parts.missing()
-        or control_plane.missing()
-        or agent_image.missing()
-        or go_programs.missing(SOURCE, "Kueue")
+        node_parts.missing() or control_plane.missing() or agent_image.missing() or KUEUE.missing()
     )
     if why_not:
         pytest.skip(why_not)
-    program = go_programs.build(SOURCE, "kueue", f"{MODULE}/cmd/kueue")
-    with running_cluster(kubernetes_versions.build(kubernetes_versions.USUAL), GPUS) as cluster:
+    program = KUEUE.build() / "kueue"
+    with running_cluster(kubernetes_versions.build(), GPUS) as cluster:
         with cluster_logs.kept_on_failure(cluster, "install"):
             install(cluster, program)
         yield cluster
@@ -104,11 +103,16 @@ def job(name: str) -> dict[str, Any]:
     return found
 
 
+def told(cluster: RealCluster, *arguments: str) -> dict[str, Any]:
+    """Returns what kubectl gets, of kinds that Kueue brings."""
+    return dict(json.loads(cluster.kubectl("get", *arguments, "-o", "json")))
+
+
 def conditions(cluster: RealCluster, name: str) -> dict[str, tuple[str, str]]:
     """Returns what Kueue says of a job: status and message of each condition."""
     return {
         condition["type"]: (condition["status"], condition["message"])
-        for workload in cluster.get("workloads", f"--namespace={TEAM}")["items"]
+        for workload in told(cluster, "workloads", f"--namespace={TEAM}")["items"]
         if workload["metadata"]["ownerReferences"][0]["name"] == name
         for condition in workload.get("status", {}).get("conditions", ())
     }
@@ -120,7 +124,7 @@ def is_admitted(cluster: RealCluster, name: str) -> bool:
 
 def running(cluster: RealCluster, name: str) -> list[str]:
     """Returns the job's pods that run."""
-    pods = cluster.get("pods", f"--namespace={TEAM}", f"--selector=job-name={name}")["items"]
+    pods = cluster.get("pods", namespace=TEAM, selector=f"job-name={name}")["items"]
     return [pod["metadata"]["name"] for pod in pods if pod["status"]["phase"] == "Running"]
 
 
@@ -135,7 +139,7 @@ def test_a_job_begins_with_slices_while_there_is_quota(cluster: RealCluster) -> 
     gpus = [uuid_inside(cluster, pod, TEAM) for pod in pods]
     assert {total_inside(cluster, pod, TEAM) for pod in pods} == {16 * GIB}
     assert all(gpus.count(gpu) == 2 for gpu in gpus)  # 40 + 40 of each
-    (used,) = cluster.get("clusterqueue", "gpus")["status"]["flavorsUsage"]
+    (used,) = told(cluster, "clusterqueue", "gpus")["status"]["flavorsUsage"]
     assert {each["name"]: each["total"] for each in used["resources"]}.items() >= {
         (CORE, "320"), (MEMORY, "128")}  # fmt: skip
 
@@ -148,7 +152,7 @@ def test_one_beyond_the_quota_waits_until_another_has_gone(cluster: RealCluster)
         return status == "False" and CORE in message
 
     wait_until(waits, "it waits for quota of compute")
-    assert cluster.get("job", "third", f"--namespace={TEAM}")["spec"]["suspend"]
+    assert cluster.get("jobs", "third", TEAM)["spec"]["suspend"]
     assert not running(cluster, "third")
 
     cluster.kubectl("delete", "job", "sweep", f"--namespace={TEAM}")

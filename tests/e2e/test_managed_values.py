@@ -30,7 +30,7 @@ def pods(text: str) -> dict[str, dict[str, Any]]:
     """Returns the pods of the DaemonSets."""
     return {
         each["metadata"]["name"]: each["spec"]["template"]["spec"]
-        for each in yaml.safe_load_all(text)
+        for each in yaml.load_all(text, yaml.CSafeLoader)
         if each and each["kind"] == "DaemonSet"
     }
 
@@ -38,7 +38,7 @@ def pods(text: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_every_object_has_the_form_that_its_api_asks_for(file: Path, tmp_path: Path) -> None:
     text = install.render("-f", str(file))
-    objects = [each for each in yaml.safe_load_all(text) if each]
+    objects = [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
     (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
     kinds = {(each["apiVersion"], each["kind"]) for each in objects}
     kube_schemas.write(install.swagger(install.KUBERNETES[-1]), tmp_path, kinds)
@@ -83,9 +83,6 @@ def test_without_a_directory_of_the_driver_nothing_of_it_is_there() -> None:
 
 
 def test_the_directory_of_the_driver_is_an_absolute_path() -> None:
-    result = install.helm(
-        "template", install.RELEASE, str(install.CHART), "--set", "dirs.driver=nvidia"
-    )
+    _, error = install.template("--set", "dirs.driver=nvidia")
 
-    assert result.returncode != 0
-    assert "dirs/driver" in result.stderr
+    assert "dirs/driver" in error

@@ -2,8 +2,11 @@
 
 Each pod sees its slice, is refused beyond it, and keeps its limit whatever is restarted around it.
 In the long form only, as root, where Go and the Debian packages are; they run in a step of their
-own, since they compare the whole machine before and after. With nothing cached the kubelet takes
-4 minutes of two cores to build and 0.7 GB of modules; it is kept under ``build``.
+own, since they compare the whole machine before and after.
+
+What the kubelet tries again only after 10 to 15 seconds is of the long form. In the gate an agent
+dies while a container starts in cluster/test_killed_agent.py, and /run is emptied by the reboot of
+cluster/test_restarts.py, and under an agent in deviceplugin/agent/test_restarts.py.
 
 One node serves all tests. Those that come first only look.
 """
@@ -12,7 +15,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -23,7 +25,7 @@ import yaml
 
 from libvgpu import region
 from support import ROOT, surroundings
-from support.node_parts import build, missing
+from support.node_parts import missing
 from support.node_programs import LOOK_INSIDE, MAKE_A_NODE, SECOND_PROCESS, TO_THE_BYTE
 from support.node_slices import GIB, OUT_OF_MEMORY, asked, assert_slice_holds
 from support.real_node import MARKS, RealNode, example, example_config, idle_pod, running_node
@@ -36,8 +38,6 @@ MPS_PODS = PODS[4:]
 #: Those of family mps, and those on the small GPU, who share one server in family vgpu.
 CLIENT_PODS = PODS[2:]
 GPUS = ("a100-80g", "a100-80g", "t4")
-#: The bar is a second, and `python -m benchmarks run reload` measures it.
-CONFIG_S = 3.0
 #: How far a share of 3 s may be off on a machine that does other things; benchmarks measure it.
 SHARE_POINTS = 5
 
@@ -64,7 +64,7 @@ def before() -> set[str]:
 @pytest.fixture(scope="module")
 def node(before: set[str]) -> Iterator[RealNode]:
     """A node on which all pods have shown what they got."""
-    with running_node(build(), agent_config(), GPUS) as node:
+    with running_node(agent_config(), GPUS) as node:
         for name in PODS:
             node.put(example(name))
             wait_until(partial(node.pod, name), f"pod {name}")
@@ -178,17 +178,16 @@ def test_pods_do_not_notice_a_killed_kubelet(node: RealNode) -> None:
         lambda: {name: node.container(name).get("containerID") for name in PODS} == containers,
         "the kubelet knows its containers again",
     )
-    node.restart_containers("vgpu-host-ipc")
-    assert_slice_holds(node, "vgpu-host-ipc")
 
 
-@pytest.mark.parametrize("name", PODS)
-def test_a_restarted_container_keeps_its_limit(node: RealNode, name: str) -> None:
-    node.restart_containers(name)
+def test_restarted_containers_keep_their_limits(node: RealNode) -> None:
+    node.restart_containers(*PODS)
 
-    assert_slice_holds(node, name)
+    for name in PODS:
+        assert_slice_holds(node, name)
 
 
+@pytest.mark.long
 def test_pods_do_not_notice_a_killed_agent_but_start_only_with_one(node: RealNode) -> None:
     others = [name for name in PODS if name != "vgpu-hardened"]
     containers = {name: node.container(name)["containerID"] for name in others}
@@ -211,17 +210,16 @@ def test_an_edited_config_holds_in_the_running_container(node: RealNode) -> None
     container = node.container("vgpu-30")["containerID"]
     rule = {"match": {"namespace": "default", "container": "batch"}, "core": 10, "memory": "8Gi"}
 
-    edited_at = time.time()
     node.change_config(agent_config(rule))
 
     assert_slice_holds(node, "vgpu-30", rounds, 8 * GIB)
-    assert node.wait_said("vgpu-30", "view", rounds)["at"] - edited_at < CONFIG_S
     assert node.wait_said("vgpu-30", "compute", rounds)["share_percent"] <= 10 + SHARE_POINTS
     node.change_config(agent_config())
     assert_slice_holds(node, "vgpu-30", rounds + 1)
     assert node.container("vgpu-30")["containerID"] == container
 
 
+@pytest.mark.long
 def test_containers_that_start_after_the_run_directory_was_emptied(node: RealNode) -> None:
     run_dir = node.inside("/run/vgpu")
     clients = node.restarts(*CLIENT_PODS)
@@ -242,7 +240,7 @@ def test_containers_that_start_after_the_run_directory_was_emptied(node: RealNod
     node.wait_restarted(clients)  # they have ended with their daemon
     for name in CLIENT_PODS:
         node.wait_said(name, "memory")
-    node.restart_containers(*PODS)
+    node.restart_containers(*PODS[:2])
 
     for name in PODS:
         assert_slice_holds(node, name)

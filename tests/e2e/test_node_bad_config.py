@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.node_parts import build, missing
+from support.node_parts import missing
 from support.node_slices import GIB, assert_slice_holds
 from support.real_node import MARKS, RealNode, example, example_config, running_node
 from support.waiting import wait_until
@@ -28,7 +28,7 @@ def node() -> Iterator[RealNode]:
     """A node whose agent has started again over a bad config, with pods from before."""
     if why_not := missing():
         pytest.skip(why_not)
-    with running_node(build(), agent_config(core="100%"), GPUS) as node:
+    with running_node(agent_config(core="100%"), GPUS) as node:
         for name in PODS:
             node.put(example(name))
             assert_slice_holds(node, name)

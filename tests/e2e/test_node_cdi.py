@@ -1,8 +1,7 @@
 """On a containerd that speaks CDI, GPUs come by name alone: its runc is runc (`make e2e-node`).
 
-containerd 2 is built from its module, like the kubelet, which takes a minute of two cores; it is
-kept under ``build``. What `node_cdi` writes stands in for a spec that
-somebody else wrote, such as ``nvidia-ctk``; the agent's own is in `test_node_own_spec`.
+containerd 2 is built from its module, like the kubelet. What `node_cdi` writes stands in for a spec
+that somebody else wrote, such as ``nvidia-ctk``; the agent's own is in `test_node_own_spec`.
 """
 
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 
 from support import node_cdi
 from support.node_containerd import CdiContainerd
-from support.node_parts import build, build_containerd, missing, missing_containerd
+from support.node_parts import build_containerd, missing, missing_containerd
 from support.node_programs import LOOK_INSIDE, SECOND_PROCESS
 from support.node_runc import LIBRARIES, LIBRARY_DIRECTORY
 from support.node_slices import OUT_OF_MEMORY, assert_slice_holds
@@ -33,7 +32,7 @@ def node() -> Iterator[RealNode]:
     if why_not := missing() or missing_containerd():
         pytest.skip(why_not)
     containerd = CdiContainerd(build_containerd())
-    with running_node(build(), example_config("cdi-cri"), GPUS, containerd, write_spec) as node:
+    with running_node(example_config("cdi-cri"), GPUS, containerd, write_spec) as node:
         for name in PODS:
             node.put(example(name))
         yield node

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from support.doctor import Finding, of
-from support.node_parts import build, missing
+from support.node_parts import missing
 from support.node_slices import assert_slice_holds
 from support.output_schemas import check
 from support.real_node import MARKS, RealNode, example, example_config, running_node
@@ -20,7 +20,7 @@ pytestmark = MARKS
 def node() -> Iterator[RealNode]:
     if why_not := missing():
         pytest.skip(why_not)
-    with running_node(build(), example_config(), ("a100-80g", "a100-80g")) as node:
+    with running_node(example_config(), ("a100-80g", "a100-80g")) as node:
         node.put(example(POD))
         assert_slice_holds(node, POD)
         yield node

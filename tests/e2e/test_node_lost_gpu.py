@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import faults
-from support.node_parts import build, missing
+from support.node_parts import missing
 from support.node_slices import GIB, assert_slice_holds
 from support.real_node import MARKS, RealNode, example, example_config, running_node
 from support.waiting import wait_until
@@ -49,7 +49,7 @@ def node() -> Iterator[RealNode]:
     """A node that had lost GPUs before anything of it ran."""
     if why_not := missing():
         pytest.skip(why_not)
-    with running_node(build(), agent_config(), GPUS, prepare=lose_gpus) as node:
+    with running_node(agent_config(), GPUS, prepare=lose_gpus) as node:
         for name in PODS:
             node.put(example(name))
         yield node

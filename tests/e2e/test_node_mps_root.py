@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from support.node_parts import build, missing
+from support.node_parts import missing
 from support.node_slices import assert_slice_holds
 from support.real_node import MARKS, RealNode, example, example_config, running_node
 from support.waiting import wait_until
@@ -25,7 +25,7 @@ def config(root: str) -> dict[str, Any]:
 def node() -> Iterator[RealNode]:
     if why_not := missing():
         pytest.skip(why_not)
-    with running_node(build(), config(ROOT), ("a100-80g", "a100-80g")) as node:
+    with running_node(config(ROOT), ("a100-80g", "a100-80g")) as node:
         node.put(example(POD))
         yield node
 

@@ -6,7 +6,7 @@ import pytest
 
 from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
 from support.node_containerd import DebiansContainerd
-from support.node_parts import build, missing
+from support.node_parts import missing
 from support.node_programs import LOOK_INSIDE, SECOND_PROCESS
 from support.node_runc import LIBRARIES
 from support.node_slices import OUT_OF_MEMORY, assert_slice_holds
@@ -27,7 +27,7 @@ def node() -> Iterator[RealNode]:
     if why_not := missing():
         pytest.skip(why_not)
     containerd = DebiansContainerd(devices_by="volume-mounts")
-    with running_node(build(), example_config("auto"), GPUS, containerd) as node:
+    with running_node(example_config("auto"), GPUS, containerd) as node:
         for name in PODS:
             node.put(example(name))
         yield node

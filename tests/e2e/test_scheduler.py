@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, control_plane, install
+from support import ROOT, control_plane, install, kubernetes_versions
 from support.cluster_node import ClusterNode
 from support.control_plane import ControlPlane, collection
 from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
@@ -50,7 +50,7 @@ class Cluster:
     """Everything together."""
 
     def __init__(self, base: Path) -> None:
-        self.plane = ControlPlane(base / "plane", control_plane.build())
+        self.plane = ControlPlane(base / "plane", kubernetes_versions.build().programs)
         self.plane.base.mkdir()
         self.base = base
         agent = self.plane.account(NAMESPACE, "vgpu-agent")

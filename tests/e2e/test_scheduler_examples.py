@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, go_modules, go_programs, install, kube_schemas
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT, go_modules, install, kube_schemas
+from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S, GoPrograms
 
 EXAMPLES = ROOT / "deploy/examples/scheduler"
-SOURCE = ROOT / "tests/e2e/scheduling"
+READERS = GoPrograms(ROOT / "tests/e2e/scheduling", "the readers of schedulers' files")
 KUEUE = "sigs.k8s.io/kueue"
 REQUIRED = ROOT / "tests/e2e/crds"
 SCHEDULERS = (
@@ -35,7 +35,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module", autouse=True)
 def _programs() -> None:
-    why_not = install.missing() or go_programs.missing(SOURCE, "the readers of schedulers' files")
+    why_not = install.missing() or READERS.missing()
     if why_not:
         pytest.skip(why_not)
 
@@ -55,7 +55,7 @@ def documents() -> dict[str, str]:
 
 def read(texts: list[str]) -> list[str]:
     """Returns what the schedulers find wrong with each."""
-    program = go_programs.build(SOURCE, "scheduling")
+    program = READERS.build() / "scheduling"
     result = subprocess.run(
         [str(program)], input=json.dumps(texts), capture_output=True, text=True, check=True
     )

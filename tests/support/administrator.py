@@ -12,13 +12,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from . import ROOT, go_programs, stand_in_agents
+from . import ROOT, stand_in_agents
 from .documented import Command
+from .go_programs import GoPrograms
 from .install import helm_program
 from .real_cluster import RealCluster
 from .waiting import wait_until
 
-SOURCE = ROOT / "tests/e2e/registry"
+CRANE = GoPrograms(
+    ROOT / "tests/e2e/registry", "crane", ("github.com/google/go-containerregistry/cmd/crane",)
+)
 REGISTRY = "localhost:5000"
 _COMMAND_S = 300.0
 _NOT_COPIED = (".git", ".venv", "build", "dist", "__pycache__")
@@ -29,7 +32,7 @@ def missing() -> str:
     """Returns as a sentence what keeps the pages' commands from being typed, empty if nothing."""
     if shutil.which("skopeo") is None:
         return "no skopeo; as root: sh deploy/dev/install-prerequisites.sh node"
-    return go_programs.missing(SOURCE, "crane")
+    return CRANE.missing()
 
 
 class Administrator:
@@ -68,11 +71,8 @@ class Administrator:
         cluster = self._cluster
         programs = cluster.base / "programs"
         programs.mkdir()
-        crane = go_programs.build(
-            SOURCE, "registry", "github.com/google/go-containerregistry/cmd/crane"
-        )
         for name, program in {
-            "crane": crane,
+            "crane": CRANE.build() / "crane",
             "helm": helm_program(),
             "ctr": cluster.containerd / "ctr",
             "kubectl": cluster.kubernetes.programs / "kubectl",

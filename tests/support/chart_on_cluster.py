@@ -54,7 +54,7 @@ def install(cluster: RealCluster) -> None:
 
 def _ask_the_extender(cluster: RealCluster) -> None:
     """Starts the scheduler again with the configuration of deploy/examples/scheduler."""
-    secret = cluster.get("secret", f"{RELEASE}-scheduler-tls", f"--namespace={NAMESPACE}")
+    secret = cluster.get("secrets", f"{RELEASE}-scheduler-tls", NAMESPACE)
     authority = cluster.base / "extender-ca.crt"
     authority.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
     text = (EXAMPLES / "scheduler/kube-scheduler/scheduler-config.yaml").read_text()
@@ -65,9 +65,15 @@ def _ask_the_extender(cluster: RealCluster) -> None:
     cluster.start_scheduler({"extenders": extenders})
 
 
+def pods_of_part(cluster: RealCluster, part: str) -> list[dict[str, Any]]:
+    """Returns the pods of one of the chart's parts."""
+    selector = f"app.kubernetes.io/component={part}"
+    return list(cluster.get("pods", namespace=NAMESPACE, selector=selector)["items"])
+
+
 def all_are_ready(cluster: RealCluster) -> bool:
     """Returns whether all pods of the chart are there and ready."""
-    pods = cluster.get("pods", f"--namespace={NAMESPACE}")["items"]
+    pods = cluster.get("pods", namespace=NAMESPACE)["items"]
     parts = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods}
     return parts == _PARTS and all(
         any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"])
@@ -78,7 +84,7 @@ def all_are_ready(cluster: RealCluster) -> bool:
 
 def allocatable(cluster: RealCluster) -> dict[str, int]:
     """Returns what the node offers of our resources."""
-    node = cluster.get("node", "node")["status"]["allocatable"]
+    node = cluster.get("nodes", "node")["status"]["allocatable"]
     return {name: int(n) for name, n in node.items() if name.startswith("nvidia.com/")}
 
 

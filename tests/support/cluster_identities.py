@@ -31,7 +31,7 @@ def write(base: Path) -> None:
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     with open(base / "tokens.csv", "w", newline="") as file:
-        rows = ((f"token-of-{part}", user, f"uid-{part}", groups)
+        rows = ((token(part), user, f"uid-{part}", groups)
                 for part, (user, groups) in _USERS.items())  # fmt: skip
         csv.writer(file).writerows(rows)
     for part in _USERS:
@@ -40,9 +40,14 @@ def write(base: Path) -> None:
             "clusters": [{"name": "here", "cluster": {
                 "server": f"https://{ADDRESS}:{PORT}",
                 "certificate-authority": str(base / "api.crt")}}],
-            "users": [{"name": part, "user": {"token": f"token-of-{part}"}}],
+            "users": [{"name": part, "user": {"token": token(part)}}],
             "contexts": [{"name": "here", "context": {"cluster": "here", "user": part}}],
         }))  # fmt: skip
+
+
+def token(part: str) -> str:
+    """Returns a part's token."""
+    return f"token-of-{part}"
 
 
 def kubeconfig(base: Path, part: str) -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 from libvgpu.sim import PROFILES, Machine
 
 from . import cluster_identities, node_settings
-from .cluster_identities import ADMIN, PORT
+from .cluster_identities import ADMIN, PORT, token
 from .kubernetes_versions import Kubernetes
 from .node_containerd import Containerd
 from .node_host import NodeHost
@@ -131,7 +131,7 @@ class ClusterParts(NodeHost):
         """Starts the kubelet."""
         self.start_process(
             "kubelet",
-            [str(self.kubernetes.kubelet), f"--config={self.base / 'kubelet.yaml'}",
+            [str(self.kubernetes.programs / "kubelet"), f"--config={self.base / 'kubelet.yaml'}",
              f"--kubeconfig={self._kubeconfig('kubelet')}", f"--hostname-override={HOST_NAME}",
              f"--node-ip={ADDRESS}", "--node-labels=nvidia.com/gpu.present=true", "--v=2"],
             again=True,
@@ -147,6 +147,11 @@ class ClusterParts(NodeHost):
         kubectl = str(self.kubernetes.programs / "kubectl")
         return self.run(kubectl, f"--kubeconfig={self.admin}", *arguments)
 
+    def api(self, path: str) -> dict[str, Any]:
+        """Asks the API server as an administrator; returns ``status`` and ``body``."""
+        return self.order("get", url=f"https://{ADDRESS}:{PORT}/{path}", token=token(ADMIN),
+                          authority=str(self.base / "api.crt"))  # fmt: skip
+
     def _start_part(self, name: str, *arguments: str) -> None:
         self.start_process(name, [str(self.kubernetes.programs / name), *arguments])
 
@@ -154,4 +159,4 @@ class ClusterParts(NodeHost):
         return cluster_identities.kubeconfig(self.base, part)
 
     def _is_api_ready(self) -> bool:
-        return bool(self.ask("get", "--raw", "/readyz")["status"] == 0)
+        return bool(self.api("readyz")["status"] == 200)

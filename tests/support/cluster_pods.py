@@ -46,7 +46,7 @@ def shape(name: str, core: int, memory: int) -> dict[str, Any]:
 
 def phase(cluster: RealCluster, name: str) -> str:
     """Returns a pod's phase."""
-    return str(cluster.get("pod", name)["status"]["phase"])
+    return str(cluster.get("pods", name)["status"]["phase"])
 
 
 def runs(cluster: RealCluster, name: str) -> bool:
@@ -71,14 +71,14 @@ def _inside(cluster: RealCluster, name: str, namespace: str, program: str) -> st
 def containers(cluster: RealCluster) -> dict[str, str]:
     """Returns the container of each example, which another start would change."""
     return {
-        name: cluster.get("pod", name)["status"]["containerStatuses"][0]["containerID"]
+        name: cluster.get("pods", name)["status"]["containerStatuses"][0]["containerID"]
         for name in PODS
     }
 
 
 def containers_of(cluster: RealCluster, name: str) -> set[str]:
     """Returns the containers of a pod, which another start would change."""
-    return container_ids([cluster.get("pod", name)])
+    return container_ids([cluster.get("pods", name)])
 
 
 def assert_they_run_on(cluster: RealCluster, before: dict[str, str]) -> None:
@@ -106,7 +106,7 @@ def deployment(name: str, replicas: int, core: int, memory: int) -> dict[str, An
 
 def pods_of(cluster: RealCluster, name: str) -> list[dict[str, Any]]:
     """Returns the pods of a `deployment`, those that failed among them."""
-    return list(cluster.get("pods", f"--selector=app={name}")["items"])
+    return list(cluster.get("pods", selector=f"app={name}")["items"])
 
 
 def running_of(cluster: RealCluster, name: str, before: Collection[str] = frozenset()) -> list[str]:

@@ -19,23 +19,12 @@ import httpx2
 
 from deviceplugin.kube.api_client import ApiServer
 
-from . import ROOT, go_programs
+from . import kubernetes_versions
 from .leftovers import MARK
 from .ports import held_port
 from .waiting import wait_until
 
-SOURCE = ROOT / "tests/e2e/kubernetes/1.34"
-#: The version that its go.mod names.
-KUBERNETES = "v1.34.4"
 PACKAGES = "deploy/dev/install-prerequisites.sh node"
-#: That are built together, of one version.
-PROGRAMS = (
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-proxy",
-    "kube-scheduler",
-    "kubectl",
-)
 _NEEDED = ("etcd", "openssl")
 #: Parts serve all tests of a module, so no single test is to end them (`leftovers`).
 UNMARKED = {name: value for name, value in os.environ.items() if name != MARK}
@@ -48,19 +37,7 @@ def missing() -> str:
     lacking = [name for name in _NEEDED if shutil.which(name) is None]
     if lacking:
         return f"{', '.join(lacking)} not there; as root: sh {PACKAGES}"
-    return go_programs.missing(SOURCE, "the control plane")
-
-
-def build() -> Path:
-    """Returns a directory with the programs of `PROGRAMS`.
-
-    Raises:
-        AssertionError: they do not build, with what the compiler says.
-    """
-    flags = go_programs.kubernetes_version(KUBERNETES)
-    return go_programs.build_together(
-        SOURCE, "cluster", {f"k8s.io/kubernetes/cmd/{name}": flags for name in PROGRAMS}
-    )
+    return kubernetes_versions.programs().missing()
 
 
 class ControlPlane:
@@ -77,7 +54,7 @@ class ControlPlane:
 
         Args:
             base: an empty directory.
-            programs: what `build` returned.
+            programs: of `kubernetes_versions.build`.
         """
         self.base, self._programs = base, programs
         self.port = held_port()

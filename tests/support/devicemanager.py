@@ -17,10 +17,11 @@ from typing import Any
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 
-from . import ROOT, go_programs
+from . import ROOT
+from .go_programs import GoPrograms
 from .waiting import PATIENCE_S
 
-SOURCE = ROOT / "tests/e2e/devicemanager"
+PROGRAMS = GoPrograms(ROOT / "tests/e2e/devicemanager", "the kubelet's own device manager")
 #: Two NUMA nodes of four GPUs, two sizes; one GPU of each node is under MPS, one is not shared.
 GPUS = ("t4", "a100-40g", "t4", "t4", "t4", "a100-40g", "t4", "t4")
 CONFIG = """\
@@ -34,16 +35,16 @@ sharing:
 
 def missing() -> str:
     """Returns as a sentence what keeps the judge from being built, empty if nothing does."""
-    return go_programs.missing(SOURCE, "the kubelet's own device manager")
+    return PROGRAMS.missing()
 
 
 def build() -> Path:
-    """Returns the built judge, from build/ if its source has not changed.
+    """Returns the judge.
 
     Raises:
         AssertionError: it does not build, with what the compiler says.
     """
-    return go_programs.build(SOURCE, "devicemanager")
+    return PROGRAMS.build() / "devicemanager"
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def run_judge(judge: Path, base: Path, *flags: str, timeout_s: float) -> Judgeme
     result = subprocess.run(
         [str(judge), f"--dir={base / 'k'}", f"--run-dir={base / 'r'}", f"--out={summary}",
          f"--agent-pid-file={base / 'agent.pid'}",
-         f"--reader={sys.executable} {SOURCE / 'read_limits.py'}", *flags],
+         f"--reader={sys.executable} {PROGRAMS.module / 'read_limits.py'}", *flags],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
         timeout=timeout_s, check=False,
     )  # fmt: skip

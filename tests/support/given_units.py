@@ -25,7 +25,7 @@ def _units_of_living_pods(cluster: RealCluster) -> Counter[tuple[str, str]]:
     """Returns how many pods that live have each unit, by resource and unit."""
     living = {
         pod["metadata"]["uid"]
-        for pod in cluster.get("pods", "--all-namespaces")["items"]
+        for pod in cluster.get("pods", namespace="")["items"]
         if pod["status"]["phase"] in ("Pending", "Running")
     }
     record = cluster.base / "lib/kubelet/device-plugins/kubelet_internal_checkpoint"

@@ -1,12 +1,18 @@
-"""Go programs of the tests: whether they can be built here, and building them once a source."""
+"""Go programs of the tests: whether they can be had here, and building them once for a machine.
+
+They are kept in ``build/cache``, or where ``VGPU_CACHE`` says: several checkouts and the runs of a
+CI may share that folder. What they are made of names them, so there is nothing to bring up to date.
+"""
 
 import fcntl
 import hashlib
 import os
+import platform
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from . import ROOT
@@ -14,85 +20,98 @@ from . import ROOT
 #: Compiling Kubernetes' packages from nothing next to other tests, and fetching them before.
 BUILD_TIMEOUT_S = 1500.0
 DOWNLOAD_TIMEOUT_S = 600.0
+#: Of each name the ones used last are kept: checkouts that share the folder may differ.
+MOST_KEPT = 2
+_SOURCES = {".mod", ".sum", ".go", ".s"}
+# No C compiler, no debugger's tables: two thirds of the time and of the size. One set of options
+# for all, so that Go compiles what several programs have in common once.
+_OPTIONS = ("-trimpath", "-buildvcs=false")
 
 
-def missing(module: Path, what: str) -> str:
-    """Returns as a sentence what keeps a module from being built, empty if nothing does.
+def cache() -> Path:
+    """Returns the folder of what is built once."""
+    return Path(os.environ.get("VGPU_CACHE") or ROOT / "build/cache")
 
-    Args:
-        module: folder with its go.mod.
-        what: what cannot be built then, as the sentence names it.
+
+@dataclass(frozen=True)
+class GoPrograms:
+    """Some programs of one module, which are compiled and linked together.
+
+    Attributes:
+        module: folder with its go.mod; ``.`` is the program whose source is in it.
+        what: they are, as a sentence names it.
+        packages: theirs; of other modules of go.mod it is what go.sum pins. Each program is called
+            as its package's last folder, that of ``.`` as the module.
+        flags: of the linker.
     """
-    if shutil.which("go") is None:
-        return f"no Go compiler: {what} cannot be built"
-    try:
-        got = subprocess.run(
-            ["go", "mod", "download"],
-            cwd=module,
-            capture_output=True,
-            text=True,
-            timeout=DOWNLOAD_TIMEOUT_S,
-            check=False,
+
+    module: Path
+    what: str
+    packages: tuple[str, ...] = (".",)
+    flags: str = ""
+
+    def missing(self) -> str:
+        """Returns as a sentence what keeps them from being had, empty if nothing does."""
+        if self._made().exists():
+            return ""
+        if shutil.which("go") is None:
+            return f"no Go compiler: {self.what} cannot be built"
+        try:
+            got = subprocess.run(
+                ["go", "mod", "download"],
+                cwd=self.module, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S,
+                check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return f"the modules of {self.what} did not come within {DOWNLOAD_TIMEOUT_S:.0f} s"
+        if got.returncode:
+            return f"the modules of {self.what} cannot be had: {got.stderr[-300:]}"
+        return ""
+
+    def build(self) -> Path:
+        """Returns the folder with the programs, which are built if they are not there.
+
+        Raises:
+            AssertionError: they do not build, with what the compiler says.
+        """
+        made = self._made()
+        with _lock(made.parent / f"{self._name()}.lock"):
+            if not made.exists():
+                draft = Path(f"{made}.new")  # an interrupted build leaves nothing else
+                shutil.rmtree(draft, ignore_errors=True)
+                draft.mkdir()
+                self._compile(draft)
+                draft.rename(made)
+                self._remove_oldest()
+            os.utime(made)
+        return made
+
+    def _name(self) -> str:
+        return "-".join(self.module.relative_to(ROOT / "tests/e2e").parts)
+
+    def _made(self) -> Path:
+        given = (platform.machine(), *_OPTIONS, self.flags, *sorted(self.packages))
+        digest = hashlib.sha256(repr(given).encode())
+        for file in sorted(self.module.iterdir()):
+            if file.suffix in _SOURCES:
+                digest.update(file.name.encode() + file.read_bytes())
+        return cache() / "go" / f"{self._name()}@{digest.hexdigest()[:16]}"
+
+    def _compile(self, folder: Path) -> None:
+        result = subprocess.run(
+            ["go", "build", *_OPTIONS, f"-ldflags=-s -w {self.flags}".rstrip(),
+             "-o", f"{folder}/", *self.packages],
+            cwd=self.module, env={**os.environ, "CGO_ENABLED": "0"},
+            capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
+        )  # fmt: skip
+        assert result.returncode == 0, result.stderr
+
+    def _remove_oldest(self) -> None:
+        made = sorted(
+            self._made().parent.glob(f"{self._name()}@*"), key=lambda m: m.stat().st_mtime
         )
-    except subprocess.TimeoutExpired:
-        return f"the modules of {what} did not come within {DOWNLOAD_TIMEOUT_S:.0f} s"
-    if got.returncode:
-        return f"the modules of {what} cannot be had: {got.stderr[-300:]}"
-    return ""
-
-
-def build(module: Path, name: str, package: str = ".") -> Path:
-    """Returns a built program, from ``build/<name>`` if its source has not changed.
-
-    Args:
-        module: folder with its go.mod, and with the source of package ``.``.
-        name: of its folder below build/.
-        package: which one; of another module of go.mod it is what go.sum pins.
-
-    Raises:
-        AssertionError: it does not build, with what the compiler says.
-    """
-    suffixes = {".mod", ".sum"} | ({".go", ".s"} if package == "." else set())
-    digest = hashlib.sha256(package.encode())
-    for file in sorted(module.iterdir()):
-        if file.suffix in suffixes:
-            digest.update(file.name.encode() + file.read_bytes())
-    with _lock(name):
-        program = _kept(name, digest.hexdigest())
-        if not program.exists():
-            draft = Path(f"{program}.new")
-            _compile(module, package, draft)
-            draft.rename(program)
-    return program
-
-
-def build_together(module: Path, name: str, packages: Mapping[str, str]) -> Path:
-    """Returns a folder with several programs of one module, as `build` does with one.
-
-    Args:
-        module: folder with its go.mod.
-        name: of the folder below build/ that has that folder.
-        packages: which ones, each with the linker's flags for it; one of ``module`` itself begins
-            with ``./``. Each program is called as its package's last folder.
-
-    Raises:
-        AssertionError: they do not build, with what the compiler says.
-    """
-    digest = hashlib.sha256(repr(sorted(packages.items())).encode())
-    own = [module / package for package in packages if package.startswith("./")]
-    sources = [source for folder in own for source in sorted(folder.glob("*.go"))]
-    for file in (module / "go.mod", module / "go.sum", *sources):
-        digest.update(file.read_bytes())
-    with _lock(name):
-        made = _kept(name, digest.hexdigest())
-        if not made.exists():
-            draft = made.with_suffix(".new")
-            shutil.rmtree(draft, ignore_errors=True)
-            draft.mkdir()
-            for package, flags in packages.items():
-                _compile(module, package, draft / package.rpartition("/")[2], flags)
-            draft.rename(made)
-    return made
+        for old in made[:-MOST_KEPT]:
+            shutil.rmtree(old)
 
 
 def kubernetes_version(version: str) -> str:
@@ -112,32 +131,9 @@ def kubernetes_version(version: str) -> str:
 
 
 @contextmanager
-def _lock(name: str) -> Iterator[None]:
+def _lock(file: Path) -> Iterator[None]:
     """Other workers of a test run may want the same program: the first builds it."""
-    folder = ROOT / "build"
-    folder.mkdir(exist_ok=True)
-    with open(folder / f"{name}.lock", "w") as lock:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with open(file, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _kept(name: str, digest: str) -> Path:
-    """Returns where what is made of one source is kept; what is made of others is removed."""
-    folder = ROOT / "build" / name
-    made = folder / digest[:16]
-    if not made.exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-    return made
-
-
-def _compile(module: Path, package: str, program: Path, flags: str = "") -> None:
-    # No C compiler, no debugger's tables: two thirds of the time and of the size. One set of
-    # options for all, so that Go compiles what several programs have in common once.
-    result = subprocess.run(
-        ["go", "build", "-trimpath", "-buildvcs=false", f"-ldflags=-s -w {flags}".rstrip(),
-         "-o", str(program), package],
-        cwd=module, env={**os.environ, "CGO_ENABLED": "0"},
-        capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
-    )  # fmt: skip
-    assert result.returncode == 0, result.stderr

@@ -1,16 +1,20 @@
 """The install: its chart and manifests, and the programs of tests/e2e/install that judge them."""
 
+import atexit
 import json
 import os
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from . import ROOT, go_programs
+from . import ROOT
+from .go_programs import GoPrograms
+from .leftovers import MARK
 
 SOURCE = ROOT / "tests/e2e/install"
 CHART = ROOT / "deploy/chart"
@@ -21,28 +25,32 @@ KUBERNETES = ("v1.30.14", "v1.34.4")
 #: The first minor with MutatingAdmissionPolicy v1.
 MUTATING_V1 = "v1.36.3"
 RELEASE = "vgpu"
+PROGRAMS = GoPrograms(
+    SOURCE,
+    "helm, kubeconform and the API server's admission",
+    (".", "helm.sh/helm/v3/cmd/helm", "github.com/yannh/kubeconform/cmd/kubeconform"),
+)
 _TIMEOUT_S = 300.0
 
 
 def missing() -> str:
     """Returns as a sentence what keeps the programs from being built, empty if nothing does."""
-    return go_programs.missing(SOURCE, "helm, kubeconform and the API server's admission")
+    return PROGRAMS.missing()
 
 
 def helm_program() -> Path:
-    """Returns helm, from build/ if it is there.
+    """Returns helm.
 
     Raises:
         AssertionError: it does not build, with what the compiler says.
     """
-    return go_programs.build(SOURCE, "helm", "helm.sh/helm/v3/cmd/helm")
+    return PROGRAMS.build() / "helm"
 
 
 def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs helm, which is told of the newest of `KUBERNETES`."""
-    program = helm_program()
     return subprocess.run(
-        [str(program), *arguments, "--kube-version", KUBERNETES[-1]],
+        [str(helm_program()), *arguments, "--kube-version", KUBERNETES[-1]],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -57,22 +65,59 @@ def serves_mutating(*versions: str) -> list[str]:
     return [argument for kind in kinds for argument in ("--api-versions", kind)]
 
 
+@cache
+def _server() -> "subprocess.Popen[str]":
+    """The program of tests/e2e/install, which answers until this process ends.
+
+    It serves all tests, so no single test is to end it (`leftovers`).
+    """
+    server = subprocess.Popen(
+        [str(PROGRAMS.build() / "install")], cwd=ROOT, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name != MARK},
+    )  # fmt: skip
+    atexit.register(server.communicate)
+    return server
+
+
+def _ask(request: Mapping[str, Any]) -> dict[str, Any]:
+    server = _server()
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write(json.dumps(request) + "\n")
+    server.stdin.flush()
+    answer = server.stdout.readline()
+    assert answer, f"the program of {SOURCE} has ended"
+    return dict(json.loads(answer))
+
+
+def template(*arguments: str, chart: Path = CHART) -> tuple[str, str]:
+    """Does as `helm template` would; returns what it prints, and its error, empty for none."""
+    given = [RELEASE, str(chart), *arguments, "--kube-version", KUBERNETES[-1]]
+    answer = _ask({"template": given})
+    return answer["rendered"], answer["failed"]
+
+
+@cache
 def render(*arguments: str) -> str:
     """Returns the manifests that the chart makes.
 
     Raises:
         AssertionError: helm makes none, with what it says.
     """
-    result = helm("template", RELEASE, str(CHART), *arguments)
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    text, error = template(*arguments)
+    assert not error, error
+    return text
+
+
+def objects(*arguments: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Returns what the chart makes as `render` does, by kind and name."""
+    found = yaml.load_all(render(*arguments), yaml.CSafeLoader)
+    return {(o["kind"], o["metadata"]["name"]): o for o in found if o}
 
 
 def kubeconform(schemas: Path, *files: Path) -> "subprocess.CompletedProcess[str]":
     """Holds files against the schemas of a folder (`kube_schemas.write`)."""
-    program = go_programs.build(
-        SOURCE, "kubeconform", "github.com/yannh/kubeconform/cmd/kubeconform"
-    )
+    program = PROGRAMS.build() / "kubeconform"
     pattern = schemas / "{{ .ResourceKind }}{{ .KindSuffix }}.json"
     return subprocess.run(
         [str(program), "-strict", "-summary", "-schema-location", str(pattern), *map(str, files)],
@@ -142,18 +187,8 @@ def judge(manifests: str, pods: Sequence[Mapping[str, Any]]) -> tuple[PodVerdict
 
 
 def _judge(asked: Mapping[str, Any]) -> Verdict:
-    program = go_programs.build(SOURCE, "policy")
-    result = subprocess.run(
-        [str(program)],
-        input=json.dumps(asked),
-        env=dict(os.environ),
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    found = json.loads(result.stdout)
+    found = _ask(asked)
+    assert not found["failed"], found["failed"]
     return Verdict(
         tuple(found["problems"] or ()),
         tuple(
@@ -165,7 +200,7 @@ def _judge(asked: Mapping[str, Any]) -> Verdict:
 
 def manifests() -> list[dict[str, Any]]:
     """Returns every object of the plain manifests."""
-    return [each for each in yaml.safe_load_all(MANIFESTS.read_text()) if each]
+    return [each for each in yaml.load_all(MANIFESTS.read_text(), yaml.CSafeLoader) if each]
 
 
 if __name__ == "__main__":  # make manifests

@@ -8,11 +8,21 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import ROOT, control_plane, go_programs, node_parts
+from . import ROOT, go_programs
+from .go_programs import GoPrograms
 
 FOLDERS = ROOT / "tests/e2e/kubernetes"
 #: That of all other tests; the others take long to build, so they are tested where they are named.
 USUAL = "1.34"
+#: What is built of each.
+PARTS = (
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+)
 #: Names of versions, or ``all``.
 VARIABLE = "VGPU_KUBERNETES"
 _VERSION = re.compile(r"^\s*(?:require )?k8s\.io/kubernetes (v\S+)", re.M)
@@ -26,14 +36,12 @@ class Kubernetes:
 
     Attributes:
         version: as its module has it, with the v.
-        programs: the directory of the control plane's.
-        kubelet: the program.
+        programs: the directory of `PARTS`.
         lacks: settings of `node_settings` that its kubelet does not know.
     """
 
     version: str
     programs: Path
-    kubelet: Path
     lacks: tuple[str, ...] = ()
 
 
@@ -56,7 +64,19 @@ def asked_for() -> list[str]:
     return asked
 
 
-def build(minor: str) -> Kubernetes:
+def programs(minor: str = USUAL) -> GoPrograms:
+    """Returns the programs of a version.
+
+    Args:
+        minor: the name of its folder.
+    """
+    module = FOLDERS / minor
+    packages = tuple(f"k8s.io/kubernetes/cmd/{part}" for part in PARTS)
+    flags = go_programs.kubernetes_version(_version_of(module))
+    return GoPrograms(module, f"Kubernetes {minor}", packages, flags)
+
+
+def build(minor: str = USUAL) -> Kubernetes:
     """Returns a version with its programs built.
 
     Args:
@@ -65,20 +85,9 @@ def build(minor: str) -> Kubernetes:
     Raises:
         AssertionError: it does not build, with what the compiler says.
     """
-    if minor == USUAL:
-        kubelet = node_parts.build() / "kubelet"
-        return Kubernetes(control_plane.KUBERNETES, control_plane.build(), kubelet)
-    module = FOLDERS / minor
-    version = _version_of(module)
-    flags = go_programs.kubernetes_version(version)
-    programs = go_programs.build_together(
-        module,
-        f"kubernetes-{minor}",
-        {f"k8s.io/kubernetes/cmd/{name}": flags for name in (*control_plane.PROGRAMS, "kubelet")},
-    )
     number = tuple(int(part) for part in minor.split("."))
     lacks = tuple(name for name, since in _KNOWN_FROM.items() if number < since)
-    return Kubernetes(version, programs, programs / "kubelet", lacks)
+    return Kubernetes(_version_of(FOLDERS / minor), programs(minor).build(), lacks)
 
 
 def _version_of(module: Path) -> str:

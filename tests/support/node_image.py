@@ -6,21 +6,28 @@ imports. So it fits the simulated driver and the shim that were built here, and 
 Every file is root's and readable for everyone. The agent's own image is that of `agent_image`.
 """
 
+import atexit
 import hashlib
 import importlib.metadata
 import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from libvgpu.artifacts import SHIM_PATH, SIM_LIBRARY_DIR
 
+from . import ROOT, node_parts
+
+CLIENT_SOURCE = ROOT / "deploy/examples/client/client.py"
 CLIENT = "docker.io/library/vgpu-sample-client:0.1"
 PAUSE = "docker.io/library/pause:test"
 _DISTRIBUTIONS = ("cuda-bindings", "cuda-pathfinder", "nvidia-ml-py")
@@ -36,15 +43,20 @@ _ACCOUNTS = {
 }
 
 
-def write_client(archive: Path, client: Path) -> None:
-    """Writes the sample client's image.
+@cache
+def _folder() -> Path:
+    """Returns a folder for images that all nodes of a run have."""
+    folder = Path(tempfile.mkdtemp(prefix="vgpu-images-"))
+    atexit.register(shutil.rmtree, folder)
+    return folder
 
-    Args:
-        archive: the file to be written.
-        client: the client's source.
-    """
+
+@cache
+def client() -> Path:
+    """Returns the archive of the sample client's image."""
+    archive = _folder() / "client.tar"
     python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    files = {"/app/client.py": client, python: Path(python), **_standard_library()}
+    files = {"/app/client.py": CLIENT_SOURCE, python: Path(python), **_standard_library()}
     files |= _packages(_DISTRIBUTIONS)
     native = [file for file in files.values() if ".so" in file.name]
     files |= _libraries([Path(python), SHIM_PATH, *SIM_LIBRARY_DIR.glob("*.so.1"), *native])
@@ -56,6 +68,7 @@ def write_client(archive: Path, client: Path) -> None:
         "LANG": "C.UTF-8",
     }
     _write(archive, CLIENT, files, links, env, ["python3", "/app/client.py"])
+    return archive
 
 
 def _packages(distributions: Iterable[str]) -> dict[str, Path]:
@@ -70,9 +83,12 @@ def _packages(distributions: Iterable[str]) -> dict[str, Path]:
     return files
 
 
-def write_pause(archive: Path, pause: Path) -> None:
-    """Writes the image of what holds a pod's namespaces."""
-    write_program(archive, PAUSE, "/pause", pause)
+@cache
+def pause() -> Path:
+    """Returns the archive of the image of what holds a pod's namespaces."""
+    archive = _folder() / "pause.tar"
+    write_program(archive, PAUSE, "/pause", node_parts.pause())
+    return archive
 
 
 def write_program(archive: Path, name: str, path: str, program: Path, user: str = "") -> None:

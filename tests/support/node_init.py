@@ -11,7 +11,7 @@ It reads one JSON object a line and answers with one:
     {"do": "status", "name"}                          -> {"status"}: null while it runs
     {"do": "end", "name", "number"}                   -> {}: a signal to what was started
     {"do": "signal", "pid", "number"}                 -> {}: of the node's PID namespace
-    {"do": "get", "url"}                              -> {"status", "body"}; status 0: no answer
+    {"do": "get", "url", "token", "authority"}        -> {"status", "body"}; status 0: no answer
     {"do": "reboot", "keep": names}                   -> {}; see `support.node_reboot`
 
 What is started with ``again`` is started again when it ends by itself, a few times, as systemd does
@@ -26,13 +26,14 @@ import os
 import selectors
 import signal
 import socket
+import ssl
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from support import node_reboot
 from support.node_cgroups import LEAF, UNIFIED
@@ -113,6 +114,19 @@ def _mount_cgroups(target: Path, hierarchies: list[str]) -> None:
         syscalls.mount("cgroup", str(own), "cgroup", 0, options)
 
 
+def _connection(server: str, authority: str) -> HTTPConnection:
+    """Returns a connection that is made by its first request.
+
+    Args:
+        authority: file with who signed a certificate.
+    """
+    parts = urlsplit(server)
+    if parts.scheme == "http":
+        return HTTPConnection(parts.netloc, timeout=_GET_S)
+    context = ssl.create_default_context(cafile=authority)
+    return HTTPSConnection(parts.netloc, timeout=_GET_S, context=context)
+
+
 class Init:
     """What is running, by name."""
 
@@ -121,6 +135,7 @@ class Init:
         self._statuses: dict[str, int | None] = {}
         self._started: list[subprocess.Popen[bytes]] = []
         self._again: dict[str, tuple[int, dict[str, Any]]] = {}  # starts so far, and how
+        self._connections: dict[str, HTTPConnection] = {}  # by scheme, host and port
 
     def reap(self) -> None:
         """Takes notice of what has ended, orphans among it."""
@@ -201,14 +216,25 @@ class Init:
         self.reap()
         return {}
 
-    def do_get(self, url: str) -> dict[str, Any]:
+    def do_get(self, url: str, token: str = "", authority: str = "") -> dict[str, Any]:
+        parts = urlsplit(url)
+        server = f"{parts.scheme}://{parts.netloc}"
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        path = parts.path + (f"?{parts.query}" if parts.query else "")
+        # Of those that wait for something, most ask one server again and again.
+        is_kept = server in self._connections
+        connection = self._connections.get(server) or _connection(server, authority)
         try:
-            with urllib.request.urlopen(url, timeout=_GET_S) as response:
-                return {"status": response.status, "body": response.read().decode()}
-        except urllib.error.HTTPError as error:
-            return {"status": error.code, "body": error.read().decode()}
-        except OSError as error:
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            body = response.read().decode()
+        except (OSError, HTTPException) as error:
+            connection.close()
+            if self._connections.pop(server, None) and is_kept:  # it may have been restarted
+                return self.do_get(url, token, authority)
             return {"status": 0, "body": str(error)}
+        self._connections[server] = connection
+        return {"status": response.status, "body": body}
 
     def do_reboot(self, keep: list[str]) -> dict[str, Any]:
         self._again = {name: each for name, each in self._again.items() if name in keep}

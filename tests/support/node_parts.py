@@ -1,25 +1,26 @@
-"""What a node is made of: whether it can be had here, and building the kubelet and containerd 2.
-
-The binaries are kept under ``build`` by the hash of what they are made from.
-"""
+"""What a node is made of: whether it can be had here, and building what is not Debian's."""
 
 import os
 import shutil
 import subprocess
 from pathlib import Path
 
-from . import ROOT, go_programs, node_cgroups
+from . import ROOT, kubernetes_versions, node_cgroups
+from .go_programs import GoPrograms
 
-SOURCE = ROOT / "tests/e2e/node"
-#: A module of its own, since the two want other versions of what both are made of.
-CONTAINERD_SOURCE = SOURCE / "containerd"
-#: The versions that the two go.mod name.
-KUBERNETES = "v1.34.4"
+#: The version that the module of containerd 2 names.
 CONTAINERD = "v2.2.9"
 CNI_DIRECTORY = Path("/usr/lib/cni")
 PACKAGES = "deploy/dev/install-prerequisites.sh node"
 _CONTAINERD = "github.com/containerd/containerd/v2"
 _OF_CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
+_CONTAINERD_2 = GoPrograms(
+    ROOT / "tests/e2e/containerd",
+    "containerd 2",
+    tuple(f"{_CONTAINERD}/cmd/{name}" for name in _OF_CONTAINERD),
+    f"-X {_CONTAINERD}/version.Version={CONTAINERD}",
+)
+_PAUSE = GoPrograms(ROOT / "tests/e2e/pause", "what holds a pod's namespaces")
 _PROGRAMS = (*_OF_CONTAINERD, "runc", "iptables", "ip", "unshare")
 _PLUGINS = ("bridge", "host-local", "portmap", "loopback")
 
@@ -41,32 +42,28 @@ def missing() -> str:
     )  # fmt: skip
     if tried.returncode:
         return f"no namespaces and interfaces of its own can be had: {tried.stderr.strip()}"
-    return go_programs.missing(SOURCE, "the kubelet")
+    return kubernetes_versions.programs().missing() or _PAUSE.missing()
+
+
+def kubelet() -> Path:
+    """Returns the kubelet.
+
+    Raises:
+        AssertionError: it does not build, with what the compiler says; also of the others here.
+    """
+    return kubernetes_versions.build().programs / "kubelet"
+
+
+def pause() -> Path:
+    """Returns the program that holds a pod's namespaces."""
+    return _PAUSE.build() / "pause"
 
 
 def missing_containerd() -> str:
     """Returns as a sentence what keeps `build_containerd` from working, empty if nothing does."""
-    return go_programs.missing(CONTAINERD_SOURCE, "containerd 2")
-
-
-def build() -> Path:
-    """Returns a directory with ``kubelet`` and ``pause``, from build/ if they are there.
-
-    Raises:
-        AssertionError: they do not build, with what the compiler says.
-    """
-    version = go_programs.kubernetes_version(KUBERNETES)
-    return go_programs.build_together(
-        SOURCE, "node", {"k8s.io/kubernetes/cmd/kubelet": version, "./pause": ""}
-    )
+    return _CONTAINERD_2.missing()
 
 
 def build_containerd() -> Path:
-    """Returns a directory with containerd 2, its shim for runc and its ``ctr``, from build/ too.
-
-    Raises:
-        AssertionError: they do not build, with what the compiler says.
-    """
-    version = f"-X {_CONTAINERD}/version.Version={CONTAINERD}"
-    packages = {f"{_CONTAINERD}/cmd/{name}": version for name in _OF_CONTAINERD}
-    return go_programs.build_together(CONTAINERD_SOURCE, "containerd", packages)
+    """Returns a directory with containerd 2, its shim for runc and its ``ctr``."""
+    return _CONTAINERD_2.build()

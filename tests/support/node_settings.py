@@ -38,6 +38,7 @@ _KUBELET = {
     "readOnlyPort": KUBELET_PORT,
     "fileCheckFrequency": "1s",
     "syncFrequency": "1s",
+    "nodeStatusUpdateFrequency": "1s",  # what a node offers is told that often
     # A container that ended is started again after a second, however often.
     "featureGates": {"KubeletCrashLoopBackOffMax": True},
     "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},

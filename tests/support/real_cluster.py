@@ -14,17 +14,29 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import yaml
 
-from . import agent_image, cluster_logs, node_image, node_parts, stand_in_agents, surroundings
+from . import agent_image, cluster_logs, node_image, stand_in_agents, surroundings
 from .cluster_parts import CONTROL_PLANE, OF_NODE, READY_S, ClusterParts
 from .install import helm_program
 from .kubernetes_versions import Kubernetes
 from .node_containerd import Containerd, DebiansContainerd
 from .node_init import BOOT_ID
-from .real_node import EXAMPLES
 from .waiting import wait_until
+
+#: Kinds that tests ask for, with their group in the API.
+_KINDS = {
+    **dict.fromkeys(
+        ("events", "namespaces", "nodes", "pods", "resourcequotas", "secrets"), "api/v1"
+    ),
+    **dict.fromkeys(("deployments", "statefulsets"), "apis/apps/v1"),
+    **dict.fromkeys(("clusterroles", "clusterrolebindings"), "apis/rbac.authorization.k8s.io/v1"),
+    "jobs": "apis/batch/v1",
+    "leases": "apis/coordination.k8s.io/v1",
+}
+_OF_NO_NAMESPACE = {"namespaces", "nodes", "clusterroles", "clusterrolebindings"}
 
 
 class RealCluster(ClusterParts):
@@ -52,9 +64,7 @@ class RealCluster(ClusterParts):
         self.start_control_plane()
         self.start_proxy()
         self.start_containerd()
-        node_image.write_pause(self.base / "pause.tar", node_parts.build() / "pause")
-        node_image.write_client(self.base / "client.tar", EXAMPLES / "client/client.py")
-        for archive in (self.base / "pause.tar", self.base / "client.tar", *self._images):
+        for archive in (node_image.pause(), node_image.client(), *self._images):
             self.import_image(archive)
         self.start_kubelet()
         wait_until(self._is_node_ready, "the node is ready", READY_S)
@@ -98,9 +108,23 @@ class RealCluster(ClusterParts):
         assert done["status"] == 0, done
         return str(done["out"])
 
-    def get(self, *arguments: str) -> dict[str, Any]:
-        """Returns an object or a list of them."""
-        return dict(json.loads(self.kubectl("get", *arguments, "-o", "json")))
+    def get(
+        self, kind: str, name: str = "", namespace: str = "default", selector: str = ""
+    ) -> dict[str, Any]:
+        """Returns an object; without its name a list of all in a namespace.
+
+        Args:
+            kind: one of `_KINDS`.
+            namespace: all of them where it is empty.
+            selector: of labels.
+        """
+        group = _KINDS[kind]
+        is_inside = namespace and kind not in _OF_NO_NAMESPACE
+        path = [group, *(["namespaces", namespace] if is_inside else []), kind]
+        query = f"?labelSelector={quote(selector)}" if selector else ""
+        answer = self.api("/".join([*path, *([name] if name else [])]) + query)
+        assert answer["status"] == 200, answer
+        return dict(json.loads(answer["body"]))
 
     def apply(self, *objects: Mapping[str, Any]) -> None:
         """Applies objects."""
@@ -114,9 +138,11 @@ class RealCluster(ClusterParts):
         return str(self.ask("logs", pod, *which)["out"])
 
     def said(self, pod: str) -> list[dict[str, Any]]:
-        """Returns what the sample client in a pod has printed."""
-        lines = self.log(pod).splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        """Returns what the present sample client in a pod has printed."""
+        logs = self.base.glob(f"log/pods/default_{pod}_*/*/*.log")
+        present = sorted(logs, key=lambda log: (log.stat().st_mtime, int(log.stem)))[-1:]
+        lines = [line.split(" ", 3)[3] for log in present for line in log.read_text().splitlines()]
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def wait_said(self, pod: str, phase: str, number: int = 0) -> dict[str, Any]:
         """Waits for a line of the sample client: the ``number``-th of a phase."""
@@ -133,14 +159,12 @@ class RealCluster(ClusterParts):
 
     def events(self, reason: str, namespace: str = "default") -> list[str]:
         """Returns the messages of the Events of a reason."""
-        items = self.get("events", f"--namespace={namespace}")["items"]
+        items = self.get("events", namespace=namespace)["items"]
         return [each["message"] for each in items if each["reason"] == reason]
 
     def end_container(self, pod: str, namespace: str = "default") -> None:
         """Kills the first process of a pod's first container."""
-        (status, *_) = self.get("pod", pod, f"--namespace={namespace}")["status"][
-            "containerStatuses"
-        ]
+        (status, *_) = self.get("pods", pod, namespace)["status"]["containerStatuses"]
         wanted = status["containerID"].removeprefix("containerd://")
         listed = self.ctr("tasks", "list")["out"]
         for task, pid, _ in map(str.split, listed.splitlines()):

@@ -18,7 +18,7 @@ import yaml
 
 from libvgpu.sim import PROFILES, Machine
 
-from . import ROOT, node_image, node_settings, surroundings
+from . import ROOT, node_image, node_parts, node_settings, surroundings
 from .go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from .node_containerd import Containerd, DebiansContainerd
 from .node_init import ADDRESS, HOST_NAME
@@ -41,7 +41,6 @@ class RealNode(NodeWithPods):
     def __init__(
         self,
         base: Path,
-        parts: Path,
         config: Mapping[str, Any],
         gpus: Sequence[str],
         containerd: Containerd,
@@ -50,7 +49,6 @@ class RealNode(NodeWithPods):
 
         Args:
             base: an empty directory with a short name.
-            parts: where `node_parts.build` put the kubelet.
             config: of the agent.
             gpus: profiles of the simulated machine.
             containerd: what runs its containers.
@@ -61,7 +59,6 @@ class RealNode(NodeWithPods):
         node_settings.write(base)
         super().__init__(base, containerd.programs)
         containerd.write(self.inside("/etc"), base, self.machine.directory)
-        self._parts = parts
         self._host_env = self.machine.environment(self.env) | {"PYTHONPATH": str(ROOT)}
 
     def start(self) -> None:
@@ -71,11 +68,9 @@ class RealNode(NodeWithPods):
             [f"{self.containerd}/containerd"],
             self.env | {"PATH": f"{self.containerd}:{self.env['PATH']}"},  # has its shim
         )
-        node_image.write_pause(self.base / "pause.tar", self._parts / "pause")
-        node_image.write_client(self.base / "client.tar", EXAMPLES / "client/client.py")
         wait_until(lambda: self.ctr("version")["status"] == 0, "containerd")
-        for name in ("pause", "client"):
-            imported = self.ctr("images", "import", f"{self.base}/{name}.tar")
+        for archive in (node_image.pause(), node_image.client()):
+            imported = self.ctr("images", "import", str(archive))
             assert imported["status"] == 0, imported
         self.start_mps()
         self.start_agent()
@@ -96,7 +91,7 @@ class RealNode(NodeWithPods):
 
     def start_kubelet(self) -> None:
         """Starts the kubelet and waits until it has every resource of the agent."""
-        argv = [str(self._parts / "kubelet"), "--config", str(self.base / "kubelet.yaml"),
+        argv = [str(node_parts.kubelet()), "--config", str(self.base / "kubelet.yaml"),
                 "--hostname-override", HOST_NAME, "--node-ip", ADDRESS, "--v=2"]  # fmt: skip
         self.start_process("kubelet", argv, again=True)
         self.wait_ready()
@@ -161,7 +156,6 @@ def idle_pod(name: str) -> dict[str, Any]:
 
 @contextmanager
 def running_node(
-    parts: Path,
     config: Mapping[str, Any],
     gpus: Sequence[str],
     containerd: Containerd | None = None,
@@ -170,7 +164,6 @@ def running_node(
     """A node that ends with the block and leaves nothing behind.
 
     Args:
-        parts: see `RealNode`, as the next two.
         config: of the agent.
         gpus: of the simulated machine.
         containerd: Debian's, unless another one is named.
@@ -185,7 +178,7 @@ def running_node(
     base.chmod(0o755)
     node = None
     try:
-        node = RealNode(base, parts, config, gpus, containerd or DebiansContainerd())
+        node = RealNode(base, config, gpus, containerd or DebiansContainerd())
         prepare(node)
         node.start()
         yield node

@@ -5,6 +5,7 @@ Amounts of anything that is measured lie within 6 % of the threshold on both sid
 in whole things (GPUs, processes, replicas) by one of them.
 """
 
+import re
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 
 import yaml
 
+from deviceplugin.http import metric_names
+from deviceplugin.scheduler import metric_names as scheduler_metric_names
 from support import ROOT
 
 RULES = ROOT / "deploy/chart/files/rules.yaml"
@@ -139,6 +142,17 @@ def series(metric: str, labels: dict[str, str]) -> str:
     return f"{metric}{{{','.join(f'{key}={value!r}' for key, value in labels.items())}}}".replace(
         "'", '"'
     )
+
+
+def not_exported(expression: str) -> list[str]:
+    """Returns the metrics of an expression that neither agent nor extender exports, nor a rule."""
+    exported = {each.name for each in (*metric_names.METRICS, *scheduler_metric_names.METRICS)}
+    named = re.findall(r"\bvgpu[_:][\w:]+", expression)
+    return [
+        name
+        for name in named
+        if re.sub(r"_(bucket|sum|count)$", "", name) not in exported | RECORDS.keys()
+    ]
 
 
 def seconds_of(text: str) -> int:

@@ -1,32 +1,14 @@
-"""Edits of the chart's ConfigMap, which hold in pods that run."""
-
-import time
-from pathlib import Path
+"""Edits of the chart's ConfigMap, which hold in pods that run; how soon, benchmarks measure."""
 
 from libvgpu import allocation_dirs, region
-from support.chart_on_cluster import NAMESPACE, config, edit
+from support.chart_on_cluster import config, edit
 from support.cluster_pods import assert_they_run_on, containers, total_inside
 from support.node_slices import GIB
 from support.real_cluster import RealCluster
 from support.real_node import MARKS
 from support.waiting import wait_until
 
-#: Until the kubelet has told its pods of another ConfigMap, which it does once a second here.
-CONFIG_MAP_S = 10.0
-#: From the file that the agent sees to the limits. The bar is a second, and `python -m benchmarks
-#: run reload` measures it.
-AGENT_S = 3.0
-
 pytestmark = MARKS
-
-
-def config_file(cluster: RealCluster) -> Path:
-    """Returns the link that the kubelet replaces when the agent's ConfigMap has changed."""
-    (agent,) = cluster.get("pods", f"--namespace={NAMESPACE}",
-                           "--selector=app.kubernetes.io/component=agent")["items"]  # fmt: skip
-    uid = str(agent["metadata"]["uid"])
-    volumes = cluster.base / "lib/kubelet/pods" / uid / "volumes/kubernetes.io~configmap"
-    return volumes / "config/..data"
 
 
 def limit_bytes(cluster: RealCluster, pod: str) -> int:
@@ -40,15 +22,9 @@ def limit_bytes(cluster: RealCluster, pod: str) -> int:
 
 
 def test_an_edit_of_the_config_map_holds_in_running_pods(cluster: RealCluster) -> None:
-    before, file = containers(cluster), config_file(cluster)
-    began = time.time()
+    before = containers(cluster)
     edit(cluster, config({"match": {"container": "*"}, "memory": "4Gi"}))
     wait_until(lambda: limit_bytes(cluster, "vgpu-30") == 4 * GIB, "the new limit is written")
-    held, on_node = time.time(), file.lstat().st_mtime
-    print(f"kubectl patch to the file on the node {on_node - began:.2f} s (kubectl and kubelet), "
-          f"from there to the limits {held - on_node:.2f} s (agent)")  # fmt: skip
-    assert began < on_node < held < began + CONFIG_MAP_S
-    assert held - on_node < AGENT_S
     assert total_inside(cluster, "vgpu-30") == total_inside(cluster, "mps-half") == 4 * GIB
     edit(cluster, config())
     wait_until(lambda: total_inside(cluster, "vgpu-30") == 16 * GIB, "the old limit holds again")

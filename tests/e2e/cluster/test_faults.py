@@ -1,4 +1,9 @@
-"""A GPU fails under running pods, and comes back."""
+"""A GPU fails under running pods, and comes back.
+
+The gate has test_node_lost_gpu.py on a real kubelet, and unit tests of how long an error counts.
+"""
+
+import pytest
 
 from deviceplugin.inventory.health import XID_COUNTS_S
 from libvgpu.sim import faults
@@ -14,7 +19,7 @@ WHOLE, WITHOUT_ONE = 300, 200
 #: An uncorrectable memory error, after which the GPU answers as before.
 ECC_XID = 48
 
-pytestmark = MARKS
+pytestmark = [*MARKS, pytest.mark.long]
 
 
 def wait_offered(cluster: RealCluster, core: int, patience_s: float = PATIENCE_S) -> None:

@@ -3,13 +3,17 @@
 Who changes limits takes the lock of a slice's files (`libvgpu.region_files.locked`). The first half
 of a slice makes the files and needs none; whatever comes after it does, and the container's start.
 So the test holds the lock, and the agent waits there until it is killed.
+
+Between the halves it is killed in the long form; the gate's agents die there in test_kills.py.
 """
 
 from pathlib import Path
 
+import pytest
+
 from deviceplugin.store.spare_files import COUNT
 from libvgpu import allocation_dirs
-from support.chart_on_cluster import NAMESPACE, all_are_ready, allocatable
+from support.chart_on_cluster import NAMESPACE, all_are_ready, allocatable, pods_of_part
 from support.cluster_pods import (
     assert_they_run_on,
     containers,
@@ -32,8 +36,7 @@ pytestmark = MARKS
 
 def agent_of(cluster: RealCluster) -> str:
     """Returns the name of the agent's pod."""
-    (agent,) = cluster.get("pods", f"--namespace={NAMESPACE}",
-                           "--selector=app.kubernetes.io/component=agent")["items"]  # fmt: skip
+    (agent,) = pods_of_part(cluster, "agent")
     return str(agent["metadata"]["name"])
 
 
@@ -55,6 +58,7 @@ def ready_made(cluster: RealCluster) -> list[Path]:
     return found if len(found) == COUNT else []
 
 
+@pytest.mark.long
 def test_an_agent_that_dies_between_the_halves_of_a_slice(cluster: RealCluster) -> None:
     before, given = containers(cluster), halves_given(cluster)
     with held_locks(wait_until(lambda: ready_made(cluster), "all files are made")) as locks:
@@ -97,7 +101,7 @@ def test_an_agent_that_dies_while_a_container_starts(cluster: RealCluster) -> No
         cluster.end_container(agent_of(cluster), NAMESPACE)
 
     def runs_again() -> bool:
-        (status,) = cluster.get("pod", pod)["status"]["containerStatuses"]
+        (status,) = cluster.get("pods", pod)["status"]["containerStatuses"]
         return bool(status["restartCount"] and status["ready"])
 
     wait_until(runs_again, "the same pod runs again")

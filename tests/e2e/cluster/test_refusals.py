@@ -71,7 +71,7 @@ def test_a_quota_counts_the_resources(cluster: RealCluster) -> None:
         },
     )  # fmt: skip
     wait_until(
-        lambda: "hard" in cluster.get("quota", "gpus", "--namespace=small")["status"], "the quota"
+        lambda: "hard" in cluster.get("resourcequotas", "gpus", "small")["status"], "the quota"
     )
     file = cluster.base / "over.yaml"
     file.write_text(yaml.safe_dump(shape("over", 30, 4)))

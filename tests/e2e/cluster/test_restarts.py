@@ -47,7 +47,7 @@ def test_a_node_that_was_turned_off_gives_its_pods_their_slices_again(cluster: R
     """The kubelet admits its pods before any plugin can have registered, and refuses them then."""
     cluster.apply(deployment("served", 2, CORE, MEMORY))
     wait_until(lambda: two_of(cluster, set()), "both run")
-    before = container_ids(cluster.get("pods", "--all-namespaces")["items"])
+    before = container_ids(cluster.get("pods", namespace="")["items"])
 
     cluster.reboot()
 
@@ -59,7 +59,7 @@ def test_a_node_that_was_turned_off_gives_its_pods_their_slices_again(cluster: R
     assert_nothing_is_given_twice(cluster)
     for name in PODS:  # which no controller makes again
         wait_until(partial(has_failed, cluster, name), f"{name} is refused")
-        status = cluster.get("pod", name)["status"]
+        status = cluster.get("pods", name)["status"]
         assert status["reason"] == "UnexpectedAdmissionError", status
         cluster.kubectl("delete", "pod", name)
         cluster.apply(example(name))
@@ -79,7 +79,7 @@ def two_of(cluster: RealCluster, before: set[str]) -> list[str]:
 
 def is_new(cluster: RealCluster, before: set[str]) -> bool:
     """Returns whether the chart's pods are ready with other containers than before."""
-    pods = cluster.get("pods", f"--namespace={NAMESPACE}")["items"]
+    pods = cluster.get("pods", namespace=NAMESPACE)["items"]
     return all_are_ready(cluster) and not container_ids(pods) & before
 
 

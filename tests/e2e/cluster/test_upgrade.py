@@ -1,6 +1,12 @@
-"""helm upgrades, rolls back, and in the end takes the chart away: the last file on a cluster."""
+"""helm upgrades, rolls back, and in the end takes the chart away: the last file on a cluster.
+
+A node without slices is cleaned in the long form; in the gate test_clean_host.py cleans directories
+and test_chart_guards.py holds the hook's rights and mounts against what it does.
+"""
 
 from functools import partial
+
+import pytest
 
 from support.chart_on_cluster import (
     NAMESPACE,
@@ -8,6 +14,7 @@ from support.chart_on_cluster import (
     RELEASE,
     all_are_ready,
     allocatable,
+    pods_of_part,
     values_file,
 )
 from support.cluster_pods import assert_they_run_on, containers, runs, shape, total_inside
@@ -34,8 +41,7 @@ def test_upgrade_and_rollback_leave_pods_alone(cluster: RealCluster) -> None:
 
 
 def agents_memory(cluster: RealCluster) -> set[str]:
-    pods = cluster.get("pods", f"--namespace={NAMESPACE}",
-                       "--selector=app.kubernetes.io/component=agent")["items"]  # fmt: skip
+    pods = pods_of_part(cluster, "agent")
     return {pod["spec"]["containers"][0]["resources"]["limits"]["memory"] for pod in pods}
 
 
@@ -48,7 +54,7 @@ def test_uninstall_takes_the_agent_away_and_leaves_running_pods_their_slices(
     cluster.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values",
                  "--set=cleanHosts.enabled=true")  # fmt: skip
     cluster.helm("uninstall", RELEASE)
-    wait_until(lambda: not cluster.get("pods", f"--namespace={NAMESPACE}")["items"], "no pod left")
+    wait_until(lambda: not cluster.get("pods", namespace=NAMESPACE)["items"], "no pod left")
     wait_until(lambda: not any(allocatable(cluster).values()), "nothing is offered any more")
     for name in ("vgpu-30", "vgpu-70"):
         assert total_inside(cluster, name) == asked(example(name))[1]
@@ -60,6 +66,7 @@ def test_uninstall_takes_the_agent_away_and_leaves_running_pods_their_slices(
     assert_nothing_is_left(cluster)
 
 
+@pytest.mark.long
 def test_uninstall_removes_what_is_on_a_node_where_no_pod_has_a_slice(cluster: RealCluster) -> None:
     cluster.helm("install", RELEASE, str(CHART), f"--values={values_file(cluster)}",
                  "--set=cleanHosts.enabled=true")  # fmt: skip

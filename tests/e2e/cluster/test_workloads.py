@@ -29,10 +29,10 @@ def workload(name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("file", "resource", "state"),
     [
-        ("inference/deployment.yaml", "deployment/inference", {"availableReplicas": 2}),
-        ("notebook/notebook.yaml", "statefulset/notebook", {"availableReplicas": 1}),
-        ("batch/job.yaml", "job/batch", {"succeeded": 4}),
-        ("time-slicing/pod.yaml", "pod/time-sliced", {"phase": "Succeeded"}),
+        ("inference/deployment.yaml", "deployments/inference", {"availableReplicas": 2}),
+        ("notebook/notebook.yaml", "statefulsets/notebook", {"availableReplicas": 1}),
+        ("batch/job.yaml", "jobs/batch", {"succeeded": 4}),
+        ("time-slicing/pod.yaml", "pods/time-sliced", {"phase": "Succeeded"}),
     ],
     ids=["inference", "notebook", "batch", "time-slicing"],
 )
@@ -43,7 +43,7 @@ def test_workloads_of_every_kind_run(
     cluster.apply(*objects)
 
     def is_so() -> bool:
-        status = cluster.get(resource)["status"]
+        status = cluster.get(*resource.split("/"))["status"]
         return all(status.get(key) == value for key, value in state.items())
 
     try:

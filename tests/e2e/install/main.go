@@ -1,13 +1,16 @@
-// Judges admission policies as an API server would: the program holds no logic of its own but calls
-// the API server's defaulting, validation, type check and admission plugin on the policies of a
-// manifest file, and on pods.
+// Renders the chart as helm does, and judges admission policies as an API server would: the program
+// holds no logic of its own but calls helm, and the API server's defaulting, validation, type check
+// and admission plugin on the policies of a manifest file, and on pods.
 //
-// Input is one JSON object on stdin (`request`), output one on stdout (`verdict`).
+// Input is a JSON object a line on stdin (`request`), output one on stdout for each (`verdict`): most
+// of what a program of this size costs is its start.
 package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,8 +19,10 @@ import (
 	_ "k8s.io/kubernetes/pkg/apis/core/install"
 )
 
-// request says what to judge.
+// request says what to render, or what to judge.
 type request struct {
+	// Template are the arguments of a `helm template`; nothing is judged where there are some.
+	Template []string `json:"template"`
 	// Manifests is the text of a file with policies and bindings; other objects are left out.
 	Manifests string `json:"manifests"`
 	// OpenAPI is the path of an API server's swagger.json, whose types the expressions must fit; the
@@ -33,8 +38,12 @@ type pod struct {
 	Manifest  json.RawMessage `json:"manifest"`
 }
 
-// verdict is what an API server would say.
+// verdict is what an API server would say, or helm.
 type verdict struct {
+	// Rendered is what helm prints.
+	Rendered string `json:"rendered"`
+	// Failed is why there is no answer, or helm's error.
+	Failed string `json:"failed"`
 	// Problems are what validation and type check find in the policies.
 	Problems []string     `json:"problems"`
 	Pods     []podVerdict `json:"pods"`
@@ -57,23 +66,38 @@ type podVerdict struct {
 }
 
 func main() {
-	found, err := judge(os.Stdin)
-	if err == nil {
-		err = json.NewEncoder(os.Stdout).Encode(found)
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "policy:", err)
-		os.Exit(1)
+	decoder, encoder := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	decoder.DisallowUnknownFields()
+	for {
+		var asked request
+		err := decoder.Decode(&asked)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err == nil {
+			err = encoder.Encode(answer(asked))
+		}
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "install:", err)
+			os.Exit(1)
+		}
 	}
 }
 
-func judge(input *os.File) (*verdict, error) {
-	var asked request
-	decoder := json.NewDecoder(input)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&asked); err != nil {
-		return nil, err
+func answer(asked request) *verdict {
+	found, err := &verdict{}, error(nil)
+	if asked.Template != nil {
+		found.Rendered, err = render(asked.Template)
+	} else {
+		found, err = judge(asked)
 	}
+	if err != nil {
+		return &verdict{Failed: err.Error()}
+	}
+	return found
+}
+
+func judge(asked request) (*verdict, error) {
 	loaded, err := load(asked.Manifests)
 	if err != nil {
 		return nil, err

@@ -178,7 +178,13 @@ type types struct{ definitions map[string]*spec.Schema }
 
 const definitionPrefix = "#/definitions/"
 
+// read are the files that were asked for, since reading one takes longer than all that is asked of it.
+var read = map[string]*types{}
+
 func readTypes(path string) (*types, error) {
+	if read[path] != nil {
+		return read[path], nil
+	}
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
@@ -189,7 +195,8 @@ func readTypes(path string) (*types, error) {
 	if err := json.Unmarshal(text, &file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &types{file.Definitions}, nil
+	read[path] = &types{file.Definitions}
+	return read[path], nil
 }
 
 // ResolveSchema returns the type of a kind, with all types inside it in place.

@@ -4,13 +4,19 @@ What does not depend on the machine (what is left behind, the length of a list) 
 bar. The figures themselves: ``python -m benchmarks run allocate reload``.
 """
 
+import random
+
 import pytest
 
 from benchmarks import allocate, at_rest, churn, config_reload
-from benchmarks.agent_node import RESOURCES
+from benchmarks.agent_node import RESOURCES, open_node, profiles
+from benchmarks.churn import Churn, Kept
 from benchmarks.figure import Measurement, Options
+from support.waiting import wait_until
 
 CONTAINERS = 40
+#: More than live at once, so that some go while others come.
+A_FEW = churn.LIVE + 5
 IDLE_SECONDS = 1.0
 CHANGES = 2
 #: For milliseconds and processor time: a core may be shared with somebody's test.
@@ -18,8 +24,6 @@ SLACK = 5.0
 NOISE_MIB = 1  # between two processes that do the same
 #: A few containers do not fill what a thousand do.
 MOST_GROWTH_KIB = 4096.0
-
-pytestmark = pytest.mark.timing
 
 
 def values(found: list[Measurement]) -> dict[tuple[str, str], float]:
@@ -30,6 +34,25 @@ def values(found: list[Measurement]) -> dict[tuple[str, str], float]:
     }
 
 
+def test_the_agent_keeps_no_file_descriptor_or_thread_of_what_has_gone() -> None:
+    with open_node(profiles()) as node:
+        before, containers = Kept.of(node), Churn(node, random.Random(20))
+        containers.run(A_FEW)
+        containers.end_all()
+
+        def has_one_of_each() -> bool:
+            after = Kept.of(node)
+            return (
+                after.descriptors >= before.descriptors + A_FEW
+                or after.threads >= before.threads + A_FEW
+                or after.files > before.files
+            )
+
+        # A look of the agent later, what it held of them is let go.
+        wait_until(lambda: not has_one_of_each(), "nothing is kept of each container")
+
+
+@pytest.mark.timing
 def test_the_agent_answers_soon_stays_small_and_keeps_nothing() -> None:
     found = allocate.measure(Options(None, 1, IDLE_SECONDS, CONTAINERS))
 
@@ -54,6 +77,7 @@ def test_the_agent_answers_soon_stays_small_and_keeps_nothing() -> None:
     assert value["kubelet restarted", "the same, worst of 1"] <= 2.0
 
 
+@pytest.mark.timing
 def test_a_changed_config_file_holds_in_a_running_process_within_a_second() -> None:
     found = config_reload.measure(Options(None, CHANGES))
 

@@ -1,7 +1,8 @@
 """Short forms of the extender's figure, with bars that leave room for neighbours.
 
 What does not depend on the machine (nothing promised twice, nothing refused, GPUs left whole) has
-the figure's own bar. The figure itself: ``python -m benchmarks run extender``.
+the figure's own bar. The figure itself: ``python -m benchmarks run extender``. In the gate the
+agents of test_never_refused.py refuse nothing that the extender binds.
 """
 
 import pytest
@@ -12,9 +13,8 @@ from benchmarks.figure import Measurement, is_missed
 
 SLACK = 5.0
 
-pytestmark = pytest.mark.timing
 
-
+@pytest.mark.timing
 def test_it_answers_soon_binds_many_and_is_soon_right_again() -> None:
     found = extender_calls.measure_calls(1000, 20, 1) + extender_flow.measure_flow(100, 1)
 
@@ -29,6 +29,7 @@ def test_it_answers_soon_binds_many_and_is_soon_right_again() -> None:
     assert [each for each in exact if is_missed(each)] == []
 
 
+@pytest.mark.long
 def test_it_leaves_gpus_whole_and_no_agent_refuses() -> None:
     found = extender_packing.measure_packing(is_quick=True)
 

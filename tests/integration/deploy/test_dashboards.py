@@ -24,6 +24,7 @@ from libvgpu.errors import UsageError
 from support import ROOT
 from support.control_plane import UNMARKED
 from support.leftovers import MARK
+from support.rule_cases import not_exported
 from support.simulated_node import SimulatedNode
 from support.waiting import wait_until
 
@@ -85,6 +86,11 @@ def prometheus() -> Iterator[Prometheus]:
                     running.stop()
         finally:
             node.close()
+
+
+@pytest.mark.parametrize("name", sorted(DASHBOARDS))
+def test_metrics_of_queries_are_exported(name: str) -> None:
+    assert [each for query in queries(DASHBOARDS[name]) for each in not_exported(query)] == []
 
 
 @pytest.mark.parametrize("name", sorted(DASHBOARDS))

@@ -8,7 +8,9 @@ import pytest
 
 from support import ROOT
 
-MODULES = [ROOT / "tests/e2e" / name / "go.mod" for name in ("devicemanager", "install", "node")]
+MODULES = [
+    ROOT / "tests/e2e" / name / "go.mod" for name in ("devicemanager", "install", "kubernetes/1.34")
+]
 SHARED = {"k8s.io/apimachinery", "k8s.io/apiserver", "k8s.io/kubernetes", "golang.org/x/net"}
 
 
