@@ -14,8 +14,9 @@ PROGRAMS = {
     "a sentence": "import sys; sys.exit('no')",
     "an exception": "1 / 0",
     "the end of all threads": (
-        "import atexit, threading, time; atexit.register(print, 'end')\n"
-        "threading.Thread(target=lambda: (time.sleep(0.1), print('thread'))).start()"
+        "import atexit, threading; atexit.register(print, 'end')\n"
+        "main = threading.main_thread()\n"
+        "threading.Thread(target=lambda: (main.join(), print('thread'))).start()"
     ),
     "a signal": "import os; os.kill(os.getpid(), 9)",
 }

@@ -20,6 +20,7 @@ TOO_OLD = "python3 is Python 3.9.2, and Python 3.11 or newer is needed: "
 HELP = "install first, for example: sudo apt-get install"
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("programs", "variables", "sentence"),
     [

@@ -133,6 +133,7 @@ def test_an_environment_that_does_not_run_or_is_unfinished_is_made_again(
     assert set_up.answers([str(python), "-c", "pass"])
 
 
+@pytest.mark.process
 def test_a_python_that_makes_no_environment_is_named_with_what_helps(
     set_up: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
