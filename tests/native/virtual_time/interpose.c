@@ -2,7 +2,6 @@
  * VIRTUAL_TIME_FILE; VIRTUAL_TIME_CHANCE says how it is made (turn.h). What libc does inside itself stays what it is, and so does every wait of a thread that
  * takes no part (one that has ended and runs its destructors). Calls that may block for other reasons than
  * time leave the world while they do. Not taken over: signals, timers, robust locks of killed holders. */
-#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>

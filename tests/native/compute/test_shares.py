@@ -1,4 +1,4 @@
-"""Threads with a stream each have the share of their container together, in a time of their own.
+"""A program has its share, and threads with a stream each have it together.
 
 Their launches overtake each other on the way to the driver, and their kernels overlap on the GPU.
 How threads interleave, and when one loses its processor, is decided by a seed
@@ -18,19 +18,41 @@ from support.simulated_driver import driver_version
 from support.slices import make_slice
 from support.virtual_time import Chance, run
 
-CORE_PERCENT = 20
+CORE_PERCENT = 20  # of those with several threads
 GIB = 1 << 30
 
 
 def share(
-    compile_program: Compile, folder: Path, *numbers: float, chance: Chance | None = None
+    compile_program: Compile,
+    folder: Path,
+    *numbers: float,
+    core_percent: int = CORE_PERCENT,
+    chance: Chance | None = None,
 ) -> float:
+    """Returns the percentage that `thread_streams.c` had, in a time of its own."""
     profile = replace(PROFILES["h100-80g"], context_bytes=0, calibration=find_calibration("h100"))
     machine = Machine.create([profile], folder / "machine", driver_version())
-    part = make_slice(machine, folder / "slice", memory_bytes=GIB, core_percent=CORE_PERCENT)
+    part = make_slice(machine, folder / "slice", memory_bytes=GIB, core_percent=core_percent)
     program = compile_program("thread_streams.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
     command = [str(program), *map(str, numbers)]
     return float(run(compile_program, part, folder, command, chance))
+
+
+@pytest.mark.parametrize("launches_a_wait", [0, 8])
+@pytest.mark.parametrize("kernel_us", [20, 200, 2000])
+@pytest.mark.parametrize("core_percent", [10, 50, 80])
+def test_the_share_is_the_cap(
+    compile_program: Compile,
+    tmp_path: Path,
+    core_percent: int,
+    kernel_us: int,
+    launches_a_wait: int,
+) -> None:
+    numbers = (kernel_us, 1, 2, launches_a_wait)
+
+    found = share(compile_program, tmp_path, *numbers, core_percent=core_percent)
+
+    assert found == pytest.approx(core_percent, abs=0.1)
 
 
 @pytest.mark.parametrize("launches_a_wait", [0, 1, 4])
