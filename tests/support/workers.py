@@ -97,7 +97,7 @@ class Pool:
 
     def _start(self) -> None:
         ours, theirs = Pipe()
-        folder = self._base / f"worker-{self._started}"
+        folder = self._base / f"w{self._started}"  # short: paths of sockets are in it
         self._started += 1
         sys.stdout.flush()
         sys.stderr.flush()
