@@ -18,6 +18,7 @@ for each in /*; do
     elif [ -d "$each" ]; then mkdir .$each && mount --rbind "$each" .$each || exit 9
     fi
 done
+mount -t tmpfs none dev/shm || exit 9  # as /tmp: the spec must not be seen there
 mkdir -p run/cdi var tmp && ln -s /run var/run && mkdir -p ".$CHECKOUT"
 exec chroot . "$PYTHON" -c "$PROGRAM"
 """
