@@ -130,6 +130,12 @@ class LogFile:
             raise
         self._current = fresh
 
+    def close(self) -> None:
+        """Lets the file go. The next change writes all of it again."""
+        if self._current is not None:
+            self._close(self._current)
+        self._current = None
+
     def _close(self, file: Prepared) -> None:
         with suppress(OSError):
             self._disk.close(file.descriptor)

@@ -127,6 +127,11 @@ class Checkpoint:
         except OSError as error:
             raise self._refused(error) from None
 
+    def close(self) -> None:
+        """Lets the file go."""
+        with self._lock:
+            self._file.close()
+
     def _put_aside(self, error: ValueError) -> Loaded:
         aside = self.path.with_suffix(".damaged")
         try:

@@ -279,9 +279,10 @@ class MpsNode:
                 if end is not None:
                     with contextlib.suppress(BrokenPipeError):
                         end.close()
-        for other in _of_run_dir(self.run_dir):
-            with contextlib.suppress(psutil.Error):
-                other.kill()
+        while left := _of_run_dir(self.run_dir):  # one may have forked another meanwhile
+            for other in left:
+                with contextlib.suppress(psutil.Error):
+                    other.kill()
 
 
 def _of_run_dir(run_dir: Path) -> list[psutil.Process]:

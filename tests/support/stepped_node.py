@@ -225,7 +225,7 @@ class SteppedNode:
     def _start(self) -> None:
         self._text = self.config.read_text()
         config = parse_config(self._text)
-        checkpoint = Checkpoint(self.state_dir)
+        self._checkpoint = checkpoint = Checkpoint(self.state_dir)
         self._files = SliceStore(self.run_dir, self.state_dir, config.forms, self.gpus)
         self._files.prepare()
         state = _State(checkpoint, lay_out(config, self.gpus), self.gpus, lambda: self.now_s)
@@ -260,6 +260,7 @@ class SteppedNode:
         for plugin in self.kubelet._manager.plugins().values():
             plugin.close()
         self._files.held.close()
+        self._checkpoint.close()
         self._due = []
 
     def arm(self, kill_at: int) -> None:

@@ -57,8 +57,13 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.master, text.encode())
 
+    def _has_more(self, within_ms: int) -> bool:
+        waiting = select.poll()  # for any descriptor, where select knows the first 1024
+        waiting.register(self.master, select.POLLIN)
+        return bool(waiting.poll(within_ms))
+
     def read(self) -> str:
-        if select.select([self.master], [], [], 0.05)[0]:
+        if self._has_more(50):
             got = os.read(self.master, 1 << 16)
             self.bytes += got
             self.stream.feed(got)
@@ -78,7 +83,7 @@ class Terminal:
         while self.process.poll() is None:
             assert time.monotonic() < give_up_s, "it does not end"
             self.read()
-        while select.select([self.master], [], [], 0.1)[0]:
+        while self._has_more(100):
             self.read()
         return self.process.returncode
 
