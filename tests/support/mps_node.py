@@ -292,7 +292,8 @@ def _of_run_dir(run_dir: Path) -> list[psutil.Process]:
         with contextlib.suppress(psutil.Error):
             arguments = process.cmdline()
             pipe = process.environ().get("CUDA_MPS_PIPE_DIRECTORY", "")
-            is_runner = "deviceplugin.mps" in arguments and any(
+            # An agent was killed, and a child of it is about to become a runner.
+            is_runner = not {"deviceplugin", "deviceplugin.mps"}.isdisjoint(arguments) and any(
                 str(run_dir) == each.removeprefix("--run-dir=") for each in arguments
             )
             is_daemon = pipe.startswith(str(mps_directory(run_dir)))
