@@ -105,7 +105,7 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
         DiskFullError: it found no room.
         SetUpError: it failed otherwise; has the line that says why.
     """
-    # A user's own setting to install below HOME is none for an environment.
+    # A user may have pip install below HOME. An environment must not.
     variables = {**os.environ, "PIP_USER": "0", **(environment or {})}
     try:
         done = subprocess.run(
@@ -207,7 +207,7 @@ def pip_of(python: Path) -> list[str]:
     from Python's own copy or from the package index.
 
     Raises:
-        SetUpError: there is none.
+        SetUpError: neither Python nor an index has one.
     """
     own = [str(python), "-m", "pip"]
     outer = [sys.executable, "-m", "pip", "--python", str(python)]

@@ -110,7 +110,7 @@ def _is_bound(node: ast.Assert) -> bool:
 def _looked_at(node: ast.AST, *, polls: bool = False) -> Iterator[tuple[ast.AST, bool]]:
     """The parts of a file whose verdict needs no time, and whether a loop looks again and again.
 
-    A loop that ends by the clock is none of those: what it waits for hangs on the machine.
+    A loop that ends by the clock does not count as one: its end hangs on the machine.
     """
     for child in ast.iter_child_nodes(node):
         marks = getattr(child, "decorator_list", ())

@@ -35,7 +35,7 @@ def built() -> Path:
         VgpuError: it does not build.
     """
     order = Order()
-    # Of whatever else is built there, nothing has this time.
+    # Nothing else that is built there has this time.
     note, made_of = order.output / "made-of.json", _digest()
     known = json.loads(note.read_text()) if note.exists() else {}
     if known.get("made_of") == made_of:

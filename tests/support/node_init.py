@@ -221,7 +221,7 @@ class Init:
         server = f"{parts.scheme}://{parts.netloc}"
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         path = parts.path + (f"?{parts.query}" if parts.query else "")
-        # Of those that wait for something, most ask one server again and again.
+        # Most callers that wait ask the same server again and again.
         is_kept = server in self._connections
         connection = self._connections.get(server) or _connection(server, authority)
         try:

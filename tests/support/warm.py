@@ -31,7 +31,7 @@ from support.waiting import PATIENCE_S
 
 _LOADED = {"-c": ("json", "threading", "support.cuda_client"), "-m": ("vgpuctl",)}
 _OF_THE_LOADER = ("LD_", "PYTHON")
-_UNTOLD = ("VGPU_TEST_RUN",)  # the server is none of a test's (support/leftovers.py)
+_UNTOLD = ("VGPU_TEST_RUN",)  # so that leftovers.py does not take the server for a test's
 _PR_SET_PDEATHSIG = 1
 _lock = threading.Lock()
 _servers: dict[tuple[object, ...], tuple[socket.socket, "subprocess.Popen[bytes]"]] = {}

@@ -1,7 +1,7 @@
 /* One clock and one turn for all threads of all programs of a test.
  *
- * The file that VIRTUAL_TIME_FILE names is mapped by each of them; the first one makes it. Of all threads that take part one runs;
- * it keeps the turn until it waits, ends, or has come past a moment at which another one goes on. Each
+ * Each program maps the file that VIRTUAL_TIME_FILE names; the first one makes it. One thread runs at a
+ * time. It keeps the turn until it waits, ends, or has come past a moment at which another one goes on. Each
  * thread has its own time, which a look at the clock moves by LOOK_NS; the thread that is furthest behind
  * runs next. So threads run side by side as on a machine with a processor for each, the clock never goes
  * back, and where all of them wait it jumps to the first moment at which one goes on. Nothing depends on how
@@ -11,7 +11,7 @@
  * A thread that is away (a call that may block for other reasons than time, or a test that waits for a
  * program's end) does not hold up the time.
  *
- * All fields of a world are written under its lock. */
+ * A world is written under its lock, or by the thread that has the turn. */
 #ifndef VGPU_TEST_TURN_H
 #define VGPU_TEST_TURN_H
 
