@@ -77,15 +77,21 @@ def shortened(text: str, most: int) -> str:
     if width(text) <= most:
         return text
     if " " in text:
-        begin = _beginning(text, most - 1)
+        begin = beginning(text, most - 1)
         words = begin if text[len(begin)] == " " else begin.rpartition(" ")[0]
         return f"{words or begin}…"
-    end = _beginning(text[::-1], most - 1)[::-1]
+    end = beginning(text[::-1], most - 1)[::-1]
     place = end.find("/", 0, -1)
     return f"…{end[place:] if place >= 0 else end}"
 
 
-def _beginning(text: str, most: int) -> str:
+def padded(text: str, most: int, right: bool = False) -> str:
+    """Returns a text with spaces behind it, or before it, in so many columns."""
+    space = " " * (most - width(text))
+    return space + text if right else text + space
+
+
+def beginning(text: str, most: int) -> str:
     """Returns as many of the first characters as fit into so many columns."""
     taken = 0
     for number, character in enumerate(text):

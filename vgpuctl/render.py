@@ -16,7 +16,7 @@ from typing import TextIO
 
 from libvgpu.sizes import format_size
 
-from .fitting import GAP, fitting, shortened, width
+from .fitting import GAP, fitting, padded, shortened, width
 
 Row = Mapping[str, object]
 
@@ -136,11 +136,8 @@ def plain_lines(table: Sequence[Sequence[str]], is_right: Sequence[bool]) -> lis
     widths = [max(map(width, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
-        padded = []
-        for cell, most, right in zip(row, widths, is_right, strict=True):
-            space = " " * (most - width(cell))
-            padded.append(space + cell if right else cell + space)
-        lines.append(GAP.join(padded).rstrip())
+        cells = map(padded, row, widths, is_right)
+        lines.append(GAP.join(cells).rstrip())
     return lines
 
 
