@@ -41,6 +41,7 @@ struct batch {
     uint32_t coming;       /* launches of it on their way to the driver (handover.h) */
     int64_t counted_ns;    /* of the time since its start, with batches that ended before */
     bool is_beside;        /* on another stream */
+    bool is_shared;        /* some of its time is that of other batches, too */
     int64_t charged_ns;
     int64_t
         overdue_ns; /* charged beyond that, to the virtual time alone, since it lasted so long */

@@ -78,7 +78,7 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
     if (is_measured) {
         virtual_time_correct(region_shared(device), now_ns, truth_ns - batch->charged_ns,
                              cap_percent(device));
-        sample_quality_learn(&flight->estimates, &flight->window, batch, gpu_ns);
+        sample_quality_learn(&flight->estimates, &flight->overlap, &flight->window, batch, gpu_ns);
     }
     if (flight->timing.count == 0 && is_drained(device))
         virtual_time_drained(region_shared(device), now_ns);
@@ -106,7 +106,7 @@ void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns)
         note_lateness(flight, device);
         int64_t since_ns = interlock_return(&flight->interlock, now_ns);
         if (since_ns >= 0)
-            sample_quality_learn_awaited(&flight->estimates, &batch, since_ns);
+            sample_quality_learn_awaited(&flight->estimates, &flight->overlap, &batch, since_ns);
     }
     if (timing_oldest(&flight->timing) != NULL)
         flight->seen_running_ns = now_ns;
@@ -153,9 +153,9 @@ bool flight_has_no_turns(const struct flight *flight)
            flight->window.state == WINDOW_SHARED;
 }
 
-/* True when a batch has taken longer to launch than to run: the GPU idled in between, and that is no one's
- * GPU time. Next to other streams' work a price that is too low looks the same, and would stay. So there one
- * batch in a row is given up at most. */
+/* True when a batch has taken longer to launch than to run, since the GPU was last seen with what came
+ * before it: the GPU idled in between, and that is no one's GPU time. Next to other streams' work a price
+ * that is too low looks the same, and would stay. So there one batch in a row is given up at most. */
 static bool has_idled(const struct flight *flight, const struct batch *open, int64_t now_ns)
 {
     if (open->is_cut)
@@ -163,7 +163,10 @@ static bool has_idled(const struct flight *flight, const struct batch *open, int
     if (open->stream_count > 1 && flight->gave_up)
         return false;
     int64_t most_ns = open->ends_behind ? MOST_COMING_NS : STALE_AFTER_NS;
-    return now_ns > open->opened_ns + open->charged_ns + most_ns;
+    int64_t begun_ns = open->opened_ns;
+    if (begun_ns < flight->seen_running_ns)
+        begun_ns = flight->seen_running_ns;
+    return now_ns > begun_ns + open->charged_ns + most_ns;
 }
 
 /* Leaves an open batch unmeasured; its estimates stand. */

@@ -20,6 +20,7 @@
 #include "compute/estimate.h"
 #include "compute/interlock.h"
 #include "compute/ration.h"
+#include "compute/sample_quality.h"
 #include "compute/stream_habits.h"
 #include "compute/timing.h"
 #include "compute/waiting.h"
@@ -44,6 +45,7 @@ struct flight {
     int64_t seen_running_ns; /* when the oldest batch was found to run still */
     int64_t doubted_ns;      /* when a sample was far off its price last */
     struct stream_habits streams;
+    struct overlap overlap; /* of the batches since a price was learned from such */
     struct interlock interlock;
     bool is_held;      /* by the cap, until a burst begins */
     bool measure_next; /* the last batch was lost: measure one launch alone */

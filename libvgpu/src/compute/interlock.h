@@ -21,7 +21,7 @@ struct interlock {
     int64_t span_ns;
 };
 
-/* A launch goes that was held for the GPU in vain. */
+/* A launch goes that was held in vain, for the GPU or while that had something for far too long. */
 void interlock_release(struct interlock *interlock, int64_t now_ns);
 
 /* Something came back from the GPU. Returns how long after the launch went if it waited for that, else

@@ -140,22 +140,34 @@ static void lose_patience(struct flight *flight, uint32_t device, int64_t now_ns
     interlock_release(&flight->interlock, now_ns);
 }
 
+/* For how long the GPU has had the oldest batch beyond what was foreseen; 0 or less: it has not. */
+static int64_t late_ns(struct flight *flight, int64_t now_ns)
+{
+    const struct batch *oldest = timing_oldest(&flight->timing);
+    if (oldest == NULL)
+        return 0;
+    int64_t end_ns = flight->settled_ns + oldest->charged_ns; /* as in flight_charge_overdue */
+    return now_ns - (end_ns > oldest->predicted_end_ns ? end_ns : oldest->predicted_end_ns);
+}
+
 /* True when what is on the GPU has run for so much longer than foreseen that it may wait for the launch
  * that the cap holds. That goes then, and all of it is debt. */
 static bool is_awaited(struct flight *flight, uint32_t device, const struct estimate *estimate,
                        int64_t now_ns)
 {
-    const struct batch *oldest = timing_oldest(&flight->timing);
-    if (oldest == NULL)
-        return false;
-    int64_t end_ns = flight->settled_ns + oldest->charged_ns; /* as in flight_charge_overdue */
-    end_ns = end_ns > oldest->predicted_end_ns ? end_ns : oldest->predicted_end_ns;
-    if (end_ns < flight->interlock.released_ns) /* one at a time */
-        end_ns = flight->interlock.released_ns;
+    /* One at a time. */
+    int64_t in_vain_ns = at_most(late_ns(flight, now_ns), now_ns - flight->interlock.released_ns);
     if (estimate->samples > 0 && estimate->uneven_score == 0 &&
         !interlock_is_on(&flight->interlock, now_ns))
-        end_ns += estimate->gpu_ns; /* may have been charged before anybody knew that */
-    return now_ns - end_ns > patience_of(flight, device, now_ns);
+        in_vain_ns -= estimate->gpu_ns; /* may have been charged before anybody knew that */
+    return in_vain_ns > patience_of(flight, device, now_ns);
+}
+
+/* True when the cap has held a launch in vain all the same, which it lets go now. */
+static bool was_awaited(struct flight *flight, const struct launch_wait_state *wait, int64_t now_ns)
+{
+    return wait->is_capped && now_ns - wait->since_ns > INTERLOCK_SOON_NS &&
+           flight->settled_ns < wait->since_ns && late_ns(flight, now_ns) > MOST_GPU_WAIT_NS;
 }
 
 enum launch_wait launch_wait_again(struct flight *flight, uint32_t device,
@@ -173,6 +185,8 @@ enum launch_wait launch_wait_again(struct flight *flight, uint32_t device,
         lose_patience(flight, device, now_ns);
         return LAUNCH_WAIT_NOTHING;
     }
+    if (why == LAUNCH_WAIT_NOTHING && was_awaited(flight, wait, now_ns))
+        interlock_release(&flight->interlock, now_ns);
     wait->looked_ns = why == LAUNCH_WAIT_ORDER ? now_ns : 0;
     if (why == LAUNCH_WAIT_ORDER && wait->order_ns > MOST_ORDER_NS)
         return LAUNCH_WAIT_NOTHING;

@@ -1,6 +1,7 @@
 #include "compute/sample_quality.h"
 
 #define WRONG_PRICE_FACTOR 2
+#define OVERLAP_BATCHES 8 /* next to which what is in flight at both ends is little */
 
 bool sample_quality_is_clean(const struct window *window, const struct batch *batch)
 {
@@ -36,22 +37,40 @@ void sample_quality_learn_shared(struct estimates *estimates, const struct batch
         estimate_learn_shared(estimate, gpu_ns);
 }
 
-/* What the batch took, as far as that is known: of its time next to other batches it had some part, and
- * what it was charged is as good as any other. */
-static int64_t known_ns(const struct batch *batch, int64_t gpu_ns)
+static double ratio_of(int64_t gpu_ns, int64_t charged_ns)
 {
-    int64_t most_ns = gpu_ns + batch->counted_ns;
-    if (batch->charged_ns < gpu_ns)
-        return gpu_ns;
-    return batch->charged_ns < most_ns ? batch->charged_ns : most_ns;
+    return charged_ns > 0 ? (double)gpu_ns / (double)charged_ns : 1;
 }
 
-void sample_quality_learn(struct estimates *estimates, const struct window *window,
-                          const struct batch *batch, int64_t gpu_ns)
+/* How many times its charge the batch took; below 0: that cannot be told yet. Of the time that it shares
+ * with others of ours it had some part: it took no longer than the whole, and what they took together is
+ * known of several only. */
+static double error_of(struct estimates *estimates, struct overlap *overlap,
+                       const struct batch *batch, int64_t gpu_ns, bool is_rough)
+{
+    int64_t whole_ns = gpu_ns + batch->counted_ns;
+    int64_t most_ns = batch->charged_ns < whole_ns ? batch->charged_ns : whole_ns;
+    bool is_new = estimate_find(estimates, batch->kinds[0].key)->samples == 0;
+    if (!batch->is_shared || is_new || is_rough) {
+        *overlap = (struct overlap){0};
+        return ratio_of(gpu_ns > most_ns ? gpu_ns : most_ns, batch->charged_ns);
+    }
+    overlap->gpu_ns += gpu_ns;
+    overlap->charged_ns += most_ns;
+    if (++overlap->batches < OVERLAP_BATCHES)
+        return most_ns < batch->charged_ns ? ratio_of(most_ns, batch->charged_ns) : -1;
+    double error = ratio_of(overlap->gpu_ns, overlap->charged_ns);
+    *overlap = (struct overlap){0};
+    return error;
+}
+
+void sample_quality_learn(struct estimates *estimates, struct overlap *overlap,
+                          const struct window *window, const struct batch *batch, int64_t gpu_ns)
 {
     bool is_rough = !sample_quality_is_clean(window, batch) || has_overrun(batch, gpu_ns);
-    double ratio =
-        batch->charged_ns > 0 ? (double)known_ns(batch, gpu_ns) / (double)batch->charged_ns : 1;
+    double ratio = error_of(estimates, overlap, batch, gpu_ns, is_rough);
+    if (ratio < 0)
+        return;
     for (uint32_t i = 0; i < batch->kind_count; i++) {
         uint32_t launches = batch->kinds[i].launches;
         if (launches == 0)
@@ -68,9 +87,10 @@ bool sample_quality_is_wrong(const struct batch *sample, int64_t gpu_ns, bool is
            (is_shared && 4 * gpu_ns < 3 * sample->charged_ns);
 }
 
-void sample_quality_learn_awaited(struct estimates *estimates, const struct batch *batch,
-                                  int64_t most_ns)
+void sample_quality_learn_awaited(struct estimates *estimates, struct overlap *overlap,
+                                  const struct batch *batch, int64_t most_ns)
 {
+    *overlap = (struct overlap){0};
     /* It may have come back by chance: next to nothing would let all that follow go. */
     most_ns = most_ns > ESTIMATE_GUESS_NS ? most_ns : ESTIMATE_GUESS_NS;
     for (uint32_t i = 0; i < batch->kind_count; i++) {

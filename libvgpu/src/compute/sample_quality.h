@@ -11,6 +11,13 @@
 #include "compute/timing.h"
 #include "compute/window.h"
 
+/* What batches in a row took together and were charged, whose times overlap. All zero is ready to use. */
+struct overlap {
+    int64_t gpu_ns;
+    int64_t charged_ns;
+    uint32_t batches;
+};
+
 /* True when nobody else ran meanwhile: it was opened in a window that was not moved behind a
  * neighbour's overrun since, or nobody has begun to want the device since. `window` is the grant as
  * last looked at. */
@@ -22,9 +29,9 @@ bool sample_quality_teaches(struct estimates *estimates, const struct window *wi
                             const struct batch *batch, int64_t gpu_ns);
 
 /* Spreads what a batch took over its kinds of launch, in proportion to what each was expected to
- * take. */
-void sample_quality_learn(struct estimates *estimates, const struct window *window,
-                          const struct batch *batch, int64_t gpu_ns);
+ * take. Of batches whose times overlap that is known of several together. */
+void sample_quality_learn(struct estimates *estimates, struct overlap *overlap,
+                          const struct window *window, const struct batch *batch, int64_t gpu_ns);
 
 /* Learns from a sample that was taken while others used the GPU, too: it corrects nothing. */
 void sample_quality_learn_shared(struct estimates *estimates, const struct batch *batch,
@@ -36,7 +43,7 @@ bool sample_quality_is_wrong(const struct batch *sample, int64_t gpu_ns, bool is
 
 /* Lowers the prices of what waited for a launch that we held, to what it took after that went. What it
  * took before is charged, but says nothing of the next time. */
-void sample_quality_learn_awaited(struct estimates *estimates, const struct batch *batch,
-                                  int64_t most_ns);
+void sample_quality_learn_awaited(struct estimates *estimates, struct overlap *overlap,
+                                  const struct batch *batch, int64_t most_ns);
 
 #endif

@@ -40,12 +40,15 @@ static bool may_trust_prices(struct flight *flight, int64_t now_ns)
 
 /* True where launches are measured one and all while nobody else runs: near the limit, where a wrong price
  * holds who should go on. But where the GPU idles between launches, those that can be measured are not like
- * the rest, unless they are so long, or so uneven, that a sample says less. */
+ * the rest, unless they are so long, or so uneven, that a sample says less. Under a cap long ones all are:
+ * one that is charged by price may run next to a batch on another stream, and be counted with that, too. */
 static bool are_all_measured(struct flight *flight, uint32_t device,
                              const struct estimate *estimate, int64_t now_ns)
 {
     bool is_near = is_near_limit(flight, device, now_ns);
-    return is_kept_busy(flight, now_ns) || (is_near && !flight->has_pauses) ||
+    bool is_long =
+        cap_is_kept(device, &flight->window) && estimate_price(estimate) >= ESTIMATE_LONG_NS;
+    return is_long || is_kept_busy(flight, now_ns) || (is_near && !flight->has_pauses) ||
            estimate_is_uneven(estimate, is_near ? ESTIMATE_UNEVEN_NS : ESTIMATE_LONG_NS);
 }
 

@@ -87,7 +87,10 @@ static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, C
             window_wait(device, &window, now_ns);
             continue;
         }
-        waiting_sleep_until(until_ns);
+        /* A look may take longer than its pause: others need the lock to hand over what it waits for. */
+        int64_t left_ns = waiting_now_ns();
+        int64_t least_ns = left_ns + (left_ns - now_ns);
+        waiting_sleep_until(until_ns > least_ns ? until_ns : least_ns);
     }
     turns_leave(&flight->turns);
     if (wait.is_capped && flight->window.state == WINDOW_SHARED)

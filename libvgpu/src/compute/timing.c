@@ -124,7 +124,7 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     batch->id = ++timing->last_id;
     batch->coming = 0;
     batch->counted_ns = 0;
-    batch->is_beside = false;
+    batch->is_beside = batch->is_shared = false;
     batch->launches = 0;
     batch->kind_count = 0;
     batch->opened_ns = now_ns;
@@ -239,22 +239,34 @@ static int64_t waited_ns(const struct timing *timing, const struct batch *batch)
     return waited_ns < 0 ? 0 : waited_ns < way_ns ? waited_ns : way_ns;
 }
 
-/* Notes in the other batches what of their time has been counted with this one: `gpu_ns` up to an end of
- * it. They may end in any order. */
-static void note_counted(struct timing *timing, const struct batch *counted, uint32_t last,
+/* True where both have passed, and `later` after the other one; tells by how much. */
+static bool is_later(CUevent event, CUevent later, int64_t *by_ns)
+{
+    float ms = 0;
+    if (real.cuEventElapsedTime(&ms, event, later) != CUDA_SUCCESS || ms <= 0)
+        return false;
+    *by_ns = (int64_t)(ms * BATCH_NS_PER_MS);
+    return true;
+}
+
+/* Notes in the other batches what of their time is counted by now: with this one, `gpu_ns` up to an end of
+ * it. One that began earlier has all of that in its time; of one that began meanwhile all is counted up to
+ * there. They may end in any order. */
+static void note_counted(struct timing *timing, struct batch *counted, uint32_t last,
                          int64_t gpu_ns)
 {
     for (uint32_t i = 0; i < timing->count; i++) {
         struct batch *other = at(timing, i);
-        float since_ms = 0;
+        int64_t since_ns = 0, ahead_ns = 0;
         if (other == counted || other->context != counted->context ||
-            real.cuEventElapsedTime(&since_ms, other->start, counted->ends[last]) !=
-                CUDA_SUCCESS || /* the GPU has not come to that start */
-            since_ms <= 0)
-            continue;
-        int64_t since_ns = (int64_t)(since_ms * BATCH_NS_PER_MS);
-        other->counted_ns += since_ns < gpu_ns ? since_ns : gpu_ns;
+            !is_later(other->start, counted->ends[last], &since_ns))
+            continue; /* the GPU has not come to that start */
+        if (!is_later(counted->start, other->start, &ahead_ns))
+            other->counted_ns += gpu_ns;
+        else if (other->counted_ns < since_ns)
+            other->counted_ns = since_ns;
         other->is_beside |= counted->streams[last] != other->streams[0];
+        other->is_shared = counted->is_shared = true;
     }
 }
 

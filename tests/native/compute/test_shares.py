@@ -68,6 +68,25 @@ def test_threads_with_a_stream_each_get_the_share(
     assert found == pytest.approx(CORE_PERCENT, abs=0.5)
 
 
+@pytest.mark.parametrize(
+    ("core_percent", "kernel_us", "threads", "launches_a_wait"),
+    [(80, 200, 2, 8), (80, 500, 2, 8), (90, 500, 4, 1), (90, 200, 8, 1), (90, 200, 16, 1)],
+)
+def test_threads_get_a_high_share_though_their_measurements_overlap(
+    compile_program: Compile,
+    tmp_path: Path,
+    core_percent: int,
+    kernel_us: int,
+    threads: int,
+    launches_a_wait: int,
+) -> None:
+    numbers = (kernel_us, threads, 2, launches_a_wait)
+
+    found = share(compile_program, tmp_path, *numbers, core_percent=core_percent)
+
+    assert found == pytest.approx(core_percent, abs=0.5)
+
+
 @pytest.mark.parametrize("seed", range(1, 9))
 @pytest.mark.parametrize(("threads", "launches_a_wait"), [(4, 4), (16, 0)], ids=["wait", "queue"])
 def test_nor_do_they_get_more_on_a_busy_host(
