@@ -119,7 +119,7 @@ class Daemon:
                 else:
                     os.unlink(entry.path)
         except OSError as error:
-            raise MpsError(f"{error.filename} cannot be prepared: {error.strerror}") from None
+            raise MpsError(f"{error.filename or self._pipe} cannot be prepared: {error.strerror}") from None
         if left:
             event(
                 logging.WARNING,

@@ -106,7 +106,7 @@ class SliceStore:
                 self.run_dir / "allocations", self.run_dir / "spare", self.state_dir / "lib"
             )
         except OSError as error:
-            raise VgpuError(f"{error.filename} cannot be prepared: {error.strerror}") from None
+            raise VgpuError(f"{error.filename or self.run_dir} cannot be prepared: {error.strerror}") from None
 
     @property
     def build(self) -> str:

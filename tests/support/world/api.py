@@ -182,9 +182,8 @@ class WorldApi(ApiServer):
             return
         while self._turns.now_s < until_s:
             with self._changed:
-                self._changed.wait_for(
-                    lambda: self.is_away or self._version > since, until_s - self._turns.now_s
-                )
+                while not self.is_away and self._version <= since and self._turns.now_s < until_s:
+                    self._changed.wait(until_s - self._turns.now_s)
             self._turns.sleep(self._turns.chance.choice((0.0, 0.002, 0.02, 0.2)))
             if self.is_away:
                 raise httpx2.ReadError("the connection is lost")

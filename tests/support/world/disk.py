@@ -1,4 +1,4 @@
-"""The files of a world's agent: each change is a point, where the seed may kill it or fail the call.
+"""The files of a world's agent: at each change it may be killed, or the call may fail.
 
 The files are real ones. A call of `os` that changes them is a point: another thread may go on
 there, the agent may be killed before it, and on a full disk it fails. What a dead agent would still

@@ -8,7 +8,7 @@ stand-in, with its threads and its sockets.
 import gc
 import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -17,8 +17,10 @@ import pytest
 
 from deviceplugin import agent, runtime
 from deviceplugin.http.agent_state import AgentState
+from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.model.gpus import Gpu, GpuListing
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletCheckpoint
 from deviceplugin.settings import AgentSettings
 from deviceplugin.testing import AdmittedPod, PodManifest, StandInKubelet
 from libvgpu.errors import InventoryError, VgpuError
@@ -31,6 +33,7 @@ from .wire import Wire
 
 DOMAIN = "nvidia.com"
 _PATIENCE_S = 120.0
+_RESTARTED_AFTER_S = 5.0
 
 
 class WorldGpus:
@@ -75,6 +78,8 @@ class WorldNode:
 
     Attributes:
         answers: of all that the agent answered, so that two lives can be told apart.
+        hides_record: nobody may read the kubelet's checkpoint.
+        restarts: an agent that says why it cannot run is started again, as the kubelet does.
     """
 
     def __init__(
@@ -108,13 +113,15 @@ class WorldNode:
         self._agent: Process | None = None
         self._main: Turn | None = None
         self._said: AgentState | None = None
-        self.hides_record = False
+        self.hides_record = self.restarts = False
         patch.setattr(runtime, "_in_use", self.runtime)
         patch.setattr(grpc, "server", self.wire.server)
         patch.setattr(grpc, "insecure_channel", self.wire.insecure_channel)
         patch.setattr(agent, "_serve_pages", self._take_pages)
-        patch.setattr(agent.ApiServer, "from_environment", lambda environ: self.api)
+        patch.setattr(ApiServer, "from_environment", lambda environ: self.api)
         patch.setattr(agent, "NodeArbiters", _NoArbiters)
+        patch.setattr(agent, "MpsKeeper", _ReadyMps)
+        patch.setattr(KubeletCheckpoint, "read", self._record(KubeletCheckpoint.read))
         self.kubelet = WorldKubelet(
             self.kubelet_dir, seed, forgets_in_flight=forgets, makes_pod_directories=True
         )
@@ -127,6 +134,12 @@ class WorldNode:
         self.answers.update(bytes(sorted(answer.replace(self._base, b""))))
         return answer
 
+    def _record(
+        self, read: Callable[[KubeletCheckpoint], CheckpointReading]
+    ) -> Callable[[KubeletCheckpoint], CheckpointReading]:
+        hidden = CheckpointReading((), "nobody may read it")
+        return lambda record: hidden if self.hides_record else read(record)
+
     def _take_pages(self, settings: Any, service: Any, metrics: Any, said: Any, ends: Any) -> str:
         self._said = said
         return "none"
@@ -135,6 +148,7 @@ class WorldNode:
 
     def start_agent(self) -> None:
         """Starts an agent over what is on the disk."""
+        self._said = self._main = None
         self._agent = process = Process("agent")
         process.ends.append(lambda: self.wire.lose(process))
         self.disk.process = process
@@ -158,10 +172,15 @@ class WorldNode:
         self.kill()
 
     def _check_main(self) -> None:
-        if self._main is not None and self._main.failure is not None:
-            raise AssertionError(f"the agent failed: {self._main.failure!r}") from (
-                self._main.failure
-            )
+        """Has the agent that ended by itself restarted, where that is to be expected."""
+        failure = None if self._main is None else self._main.failure
+        if failure is None:
+            return
+        if not (self.restarts and isinstance(failure, VgpuError)):
+            raise AssertionError(f"the agent failed: {failure!r}") from failure
+        self.kill()
+        self.turns.sleep(_RESTARTED_AFTER_S)
+        self.start_agent()
 
     def arm(self, kill_at: int) -> None:
         """Has the agent killed before its next change but so many."""
@@ -176,9 +195,16 @@ class WorldNode:
         self.wait_until(lambda: not any(self.kubelet.allocatable().values()), "the kubelet knows")
         return lived
 
+    def _revive(self) -> None:
+        """Starts an agent again that was killed while it started."""
+        self._check_main()
+        if self._agent is not None and self._agent.is_dead:
+            self.disk.arm(None)
+            self.start_agent()
+
     def is_healthy(self) -> bool:
         """Returns what a probe of the agent is told."""
-        return self._said is not None and self._said.healthz().status == 200
+        return self._said is not None and self._said.healthz(cast(Any, None)).status_code == 200
 
     # ---- what lives ask of a node ------------------------------------------------------------
 
@@ -198,13 +224,14 @@ class WorldNode:
     def wait_registered(self, resources: list[str]) -> None:
         """Waits until the kubelet has these resources."""
         try:
-            self.kubelet.wait_for_resources(resources, _PATIENCE_S, self._check_main)
+            self.kubelet.wait_for_resources(resources, _PATIENCE_S, self._revive)
         except VgpuError as error:
             raise AssertionError(str(error)) from error
 
     def is_registered(self) -> bool:
         """Returns whether the kubelet has all that the agent offers."""
-        assert self._said is not None
+        if self._said is None:
+            return False
         resources = self._said.state()["resources"]
         return all(each["registered_at"] is not None for each in cast(Any, resources))
 
@@ -235,3 +262,19 @@ class _NoArbiters:
 
     def stop(self) -> None:
         """Nothing runs."""
+
+
+class _ReadyMps:
+    """Each GPU is at once as its containers need it."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Runs no daemon."""
+
+    def look(self) -> None:
+        """Nothing is to be done."""
+
+    def wait(self, uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
+        """All are ready."""
+
+    def states(self) -> dict[str, Any]:
+        return {}

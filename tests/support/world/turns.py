@@ -31,7 +31,7 @@ class Killed(BaseException):
     """The process was killed here; nothing of the agent catches it."""
 
 
-class Deadlock(AssertionError):
+class DeadlockError(AssertionError):
     """All threads wait, and nothing will wake them."""
 
 
@@ -232,7 +232,7 @@ class Turns:
 
     def _let_time_pass(self) -> None:
         if not self._alarms:
-            raise Deadlock("all threads wait for each other")
+            raise DeadlockError("all threads wait for each other")
         at_s, _, turn, waits = heapq.heappop(self._alarms)
         if turn.is_waiting and turn.waits == waits and not turn.has_ended:
             self.now_s = max(self.now_s, at_s)

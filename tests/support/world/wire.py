@@ -31,7 +31,7 @@ class WireError(grpc.RpcError):  # type: ignore[misc]
         return self._details
 
 
-class _Abort(Exception):
+class _AbortedError(Exception):
     """A handler ended its call with a sentence."""
 
 
@@ -50,7 +50,7 @@ class _Call:
 
     def abort(self, code: grpc.StatusCode, text: str) -> None:
         self.error = WireError(code, text)
-        raise _Abort(text)
+        raise _AbortedError(text)
 
     def is_active(self) -> bool:
         return not self.is_over
@@ -69,7 +69,7 @@ class _Call:
         if self.is_over:
             return
         self.is_over, self.error = True, self.error or error
-        self.server.calls.discard(self)
+        self.server.calls.pop(self, None)
         self._tell()
         if self._gone and not self.server.process.is_dead:
             # In a thread of the server, as there: its locks may be held by whoever ends the call.
@@ -106,7 +106,7 @@ class Server:
     def __init__(self, wire: "Wire") -> None:
         self._wire = wire
         self.process: Process = wire.turns.current.process
-        self.calls: set[_Call] = set()
+        self.calls: dict[_Call, None] = {}  # in the order in which they came
         self._handlers: list[Any] = []
         self._path = ""
 
@@ -149,7 +149,9 @@ class Channel:
         self._wire, self._path = wire, path
         self._calls: list[_Call] = []
 
-    def unary_unary(self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any) -> Any:
+    def unary_unary(
+        self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
+    ) -> Any:
         def call(
             request: Any, timeout: float | None = None, wait_for_ready: bool = False, **_: Any
         ) -> Any:
@@ -164,7 +166,9 @@ class Channel:
 
         return call
 
-    def unary_stream(self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any) -> Any:
+    def unary_stream(
+        self, method: str, request_serializer: Any, response_deserializer: Any, **_: Any
+    ) -> Any:
         def call(request: Any, timeout: float | None = None, **_: Any) -> Iterator[Any]:
             under_way = self._begin(method, request_serializer(request), None, False)
             while True:
@@ -189,7 +193,7 @@ class Channel:
         turns.point("call", method)
         server = self._wire.server_at(self._path, until_s, waits_for_ready)
         under_way = _Call(turns, server)
-        server.calls.add(under_way)
+        server.calls[under_way] = None
         handler = server.handler(method)
         self._calls = [each for each in self._calls if not each.is_over]
         self._calls.append(under_way)
@@ -209,7 +213,7 @@ class Channel:
                     self._wire.note(serialize(handler.unary_unary(deserialize(payload), under_way)))
                 )
                 return
-        except _Abort:
+        except _AbortedError:
             pass
         except Exception as error:
             under_way.end(WireError(grpc.StatusCode.UNKNOWN, f"Exception calling: {error!r}"))
@@ -249,7 +253,7 @@ class Wire:
 
     def lose(self, process: Process) -> None:
         """A process has ended, and its servers with it."""
-        for each in {each for each in self._servers.values() if each.process is process}:
+        for each in [each for each in self._servers.values() if each.process is process]:
             self.forget(each)
 
     def server_at(self, path: str, until_s: float | None, waits_for_ready: bool) -> Server:

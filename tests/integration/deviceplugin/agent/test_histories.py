@@ -1,7 +1,7 @@
-"""Random histories of a kubelet with the agent's core, and faults they notice.
+"""Random histories of a kubelet with the whole agent, and faults they notice.
 
-Each is the life of one seed on a node that the seed alone decides (`SteppedNode`). Lives of agents
-with threads and gRPC are in `test_running_histories.py`.
+Each is the life of one seed in a world that the seed alone decides (`support/world`). gRPC itself
+is tested by `kubelet/test_over_grpc.py`, kills of a real process by `test_kills.py`.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,7 +23,8 @@ from deviceplugin.store import node_state, slice_files
 from deviceplugin.store.checkpoint import Checkpoint, Loaded
 from libvgpu.limits import ContainerLimits
 from support.kill_histories import UnderKills
-from support.seeded_lives import (
+from support.sharing_histories import SharingHistory
+from support.world.lives import (
     KINDS,
     Kind,
     edits,
@@ -35,8 +36,7 @@ from support.seeded_lives import (
     pairs,
     small_shim,
 )
-from support.sharing_histories import SharingHistory
-from support.stepped_node import SteppedNode
+from support.world.node import WorldNode
 
 MOST_SEEDS = 60  # a fault is to be noticed within these
 #: What becomes of an allocation that the agent does not know any more.
@@ -71,7 +71,11 @@ def test_no_life_breaks_a_promise(kind: Kind, request: pytest.FixtureRequest) ->
 def test_a_seed_says_all_that_happens(kind: Kind) -> None:
     nodes = [live(kind, seed).node for seed in (5, 5, 6)]
 
-    first, again, other = (each.trace.digest() for each in nodes if isinstance(each, SteppedNode))
+    first, again, other = (
+        each.turns.trace.digest() + each.answers.digest()
+        for each in nodes
+        if isinstance(each, WorldNode)
+    )
     assert first == again != other
 
 
@@ -152,7 +156,7 @@ def saves_after_the_answer(patch: pytest.MonkeyPatch) -> None:
     [
         (pairs, splits_pairs, "is split"),
         (forgets, gives_held_units, "is (given to|split)"),
-        (pairs, leaks, "was refused with"),
+        (pairs, leaks, "(was refused with|every allocation is freed)"),
         (pairs, forgets_over_a_restart, FORGOTTEN),
         (kills, forgets_over_a_restart, FORGOTTEN),
         (kills, saves_after_the_answer, FORGOTTEN),
