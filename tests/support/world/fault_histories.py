@@ -8,15 +8,16 @@ as if there had been none.
 
 from collections.abc import Callable
 
-from deviceplugin.model.gpus import GpuListing, SickGpu
+from deviceplugin.inventory.health import XID_COUNTS_S
 from deviceplugin.testing import AdmittedPod
-from libvgpu.errors import InventoryError
 
 from ..histories import CORE, MEMORY, History, Life
 from .node import WorldNode
 from .turns import Turn
 
-_LASTS_S = (0.1, 0.5, 2.0, 8.0, 30.0)
+_LASTS_S = (0.1, 0.5, 2.0, 8.0)
+#: The GPUs are listed, and asked for their health, every 5 s; a call may hang for 10.
+_GPUS_SETTLE_S = 30.0
 _SETS_S = (-7200.0, -1.0, 3600.0, 1e7)
 
 
@@ -89,7 +90,7 @@ class UnderFaults(History):
         """Whether a fault lasts, or ended so short a time ago that not all may know."""
         return any(until_s > self.world.turns.now_s for until_s in self._lasting.values())
 
-    def _for_a_while(self, what: str, end: Callable[[], None], settles_s: float) -> None:
+    def _for_a_while(self, what: str, end: Callable[[], None], settles_s: float = 0.0) -> None:
         """Ends a fault later; only one of a kind is there at a time."""
         turns, lasts_s = self.world.turns, self.chance.choice(_LASTS_S)
         self._lasting[what] = turns.now_s + lasts_s + settles_s
@@ -131,23 +132,20 @@ class UnderFaults(History):
         if self._is_new("away"):
             api, forgets = self.world.api, self.chance.random() < 0.3
             api.go()
-            self._for_a_while("away", lambda: api.come_back(forgets), settles_s=0.0)
+            self._for_a_while("away", lambda: api.come_back(forgets))
 
     def _lose_gpu(self) -> None:
         if not self._is_new("gpu"):
             return
-        inventory, gpus = self.world.inventory, self.world.gpus
-        lost = self.chance.choice((*gpus, None))
-        if lost is None:
-            inventory.found = InventoryError("the driver does not answer")
+        gpus, gpu = self.world.inventory, self.chance.choice(self.world.gpus)
+        kind = self.chance.choice(("lost", "hanging", "gone", "error"))
+        if kind == "gone":
+            gpus.is_gone = True
+        elif kind == "error":
+            gpus.report(gpu, 79)
         else:
-            left = tuple(gpu for gpu in gpus if gpu is not lost)
-            inventory.found = GpuListing(left, (SickGpu(lost.index, lost.uuid, "is lost"),))
-
-        def back() -> None:
-            inventory.found = GpuListing(gpus)
-
-        self._for_a_while("gpu", back, settles_s=30.0)
+            getattr(gpus, kind).append(gpu)
+        self._for_a_while("gpu", gpus.recover, XID_COUNTS_S + _GPUS_SETTLE_S)
 
     def _set_clock(self) -> None:
         self.world.runtime.clock_set_s += self.chance.choice(_SETS_S)
@@ -160,7 +158,7 @@ class UnderFaults(History):
             def empty() -> None:
                 disk.is_full = False
 
-            self._for_a_while("full", empty, settles_s=5.0)
+            self._for_a_while("full", empty, 5.0)
 
     def _lose_stream(self) -> None:
         resource = self.chance.choice((CORE, MEMORY))

@@ -37,8 +37,8 @@ EDITS = {"pair": 40, "end": 35, "start": 15, "edit": 8, "restart agent": 1, "res
 FORGETS = {"pair": 50, "several": 8, "end": 10, "start": 25}
 KILLS = {"pair": 40, "several": 8, "init": 10, "end": 35, "start": 40}
 
-FAULTS = {"pair": 40, "several": 8, "init": 6, "end": 35, "start": 30, "list": 10, "away": 6,
-          "gpu": 6, "clock": 4, "full": 6, "stream": 4, "restart agent": 2,
+FAULTS = {"pair": 45, "several": 6, "init": 4, "end": 30, "start": 30, "list": 8, "away": 5,
+          "gpu": 3, "clock": 5, "full": 4, "stream": 3, "restart agent": 2,
           "restart kubelet": 2}  # fmt: skip
 
 #: In memory, where there is such a place: nothing here asks what a power cut leaves.
@@ -130,7 +130,8 @@ def live(kind: Kind, seed: int) -> History:
         node = history.node
         assert isinstance(node, WorldNode)
         try:
-            node.wait_registered([])
+            node.wait_until(lambda: any(node.kubelet.allocatable().values()), "anything is offered")
+            node.wait_until(node.is_registered, "all is registered")
             history.run()
         except AssertionError as error:
             raise AssertionError(f"{error}\ntrace {node.turns.trace.hexdigest()}") from error

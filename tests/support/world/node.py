@@ -1,12 +1,13 @@
 """A node of a world: the whole agent, and a kubelet, over one set of directories.
 
 The agent is `agent.run` itself, with everything it starts. Only its HTTP pages are not served, its
-GPUs are the test's, and no process of a container's is there to be looked at. The kubelet is the
+GPUs are the world's, and no process of a container's is there to be looked at. The kubelet is the
 stand-in, with its threads and its sockets.
 """
 
 import gc
 import hashlib
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,14 +20,15 @@ from deviceplugin import agent, runtime
 from deviceplugin.http.agent_state import AgentState
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kubelet.podresources import PodResources
-from deviceplugin.model.gpus import Gpu, GpuListing
+from deviceplugin.model.gpus import Gpu
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletCheckpoint
 from deviceplugin.settings import AgentSettings
 from deviceplugin.testing import AdmittedPod, PodManifest, StandInKubelet
-from libvgpu.errors import InventoryError, VgpuError
+from libvgpu.errors import VgpuError
 
 from .api import NODE, WorldApi
 from .disk import AgentDisk
+from .gpus import WorldGpus
 from .turns import Process, Turn, Turns
 from .waits import Event, WorldRuntime
 from .wire import Wire
@@ -34,25 +36,6 @@ from .wire import Wire
 DOMAIN = "nvidia.com"
 _PATIENCE_S = 120.0
 _RESTARTED_AFTER_S = 5.0
-
-
-class WorldGpus:
-    """The GPUs of the node.
-
-    Attributes:
-        found: what is listed, or why nothing is.
-    """
-
-    def __init__(self, gpus: tuple[Gpu, ...]) -> None:
-        self.found: GpuListing | InventoryError = GpuListing(gpus)
-
-    def gpus(self) -> tuple[Gpu, ...]:
-        return self.listing().gpus
-
-    def listing(self) -> GpuListing:
-        if isinstance(self.found, InventoryError):
-            raise self.found
-        return self.found
 
 
 class WorldKubelet(StandInKubelet):
@@ -109,12 +92,13 @@ class WorldNode:
         self.wire = Wire(self.turns, self._note)
         self.disk = AgentDisk(self.turns, patch)
         self.api = WorldApi(self.turns)
-        self.inventory = WorldGpus(gpus)
+        self.inventory = WorldGpus(self.turns, gpus)
         self._agent: Process | None = None
         self._main: Turn | None = None
         self._said: AgentState | None = None
         self.hides_record = self.restarts = False
         patch.setattr(runtime, "_in_use", self.runtime)
+        patch.setitem(sys.modules, "pynvml", self.inventory.bindings())
         patch.setattr(grpc, "server", self.wire.server)
         patch.setattr(grpc, "insecure_channel", self.wire.insecure_channel)
         patch.setattr(agent, "_serve_pages", self._take_pages)
@@ -155,7 +139,7 @@ class WorldNode:
         self._stop: Any = Event(self.turns)
         settings = AgentSettings(
             self.config, self.kubelet_dir, self.state_dir, self.run_dir, "127.0.0.1:0", NODE,
-            spawn_mps=False,
+            spawn_mps=False, watch_health=True,
         )  # fmt: skip
         stop = cast(threading.Event, self._stop)
         self._main = self.turns.begin(

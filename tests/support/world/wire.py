@@ -16,6 +16,10 @@ import grpc
 
 from .turns import Process, Turn, Turns
 
+#: How long a call is on its way, and a list.
+_CALLED_AFTER_S = (0.0, 0.001, 0.001, 0.02)
+_TOLD_AFTER_S = (0.0, 0.002, 0.02, 0.2)
+
 
 class WireError(grpc.RpcError):  # type: ignore[misc]
     """A call that came to nothing."""
@@ -173,6 +177,7 @@ class Channel:
             under_way = self._begin(method, request_serializer(request), None, False)
             while True:
                 under_way.wait()
+                self._wire.turns.sleep(self._wire.turns.chance.choice(_TOLD_AFTER_S))
                 if not under_way.answers:
                     break
                 yield response_deserializer(under_way.answers.popleft())
@@ -190,7 +195,7 @@ class Channel:
         self, method: str, payload: bytes, until_s: float | None, waits_for_ready: bool
     ) -> _Call:
         turns = self._wire.turns
-        turns.point("call", method)
+        turns.sleep(turns.chance.choice(_CALLED_AFTER_S))
         server = self._wire.server_at(self._path, until_s, waits_for_ready)
         under_way = _Call(turns, server)
         server.calls[under_way] = None
