@@ -19,6 +19,7 @@ TOO_DEEP = f"lists and mappings are nested more than {MOST_DEPTH} deep, which is
 #: Values, those of aliases counted at each use. A ConfigMap's 1 MiB cannot hold as many.
 MOST_VALUES = 1_000_000
 _MOST_INTEGER = (1 << 63) - 1
+_MOST_DIGITS = 1000  # of which Python still makes a number
 _TAG = "tag:yaml.org,2002:"
 
 
@@ -234,12 +235,18 @@ class Builder:
             value = read(self._loader, node)
         except (ValueError, KeyError, IndexError):
             kind = tag.removeprefix(_TAG)
+            if kind == "int" and len(text) > _MOST_DIGITS:
+                raise self._too_large(event) from None
             raise self._wrong(event, f"{text[:40]!r} cannot be read as {kind}") from None
         if type(value) is int and not -_MOST_INTEGER <= value <= _MOST_INTEGER:
-            raise self._wrong(
-                event, f"{text[:40]} is too large a number; allowed are up to {_MOST_INTEGER}"
-            )
+            raise self._too_large(event)
         return value
+
+    def _too_large(self, event: Any) -> ConfigError:
+        shown = event.value if len(event.value) <= 40 else f"{event.value[:40]}…"
+        return self._wrong(
+            event, f"{shown} is too large a number; allowed are up to {_MOST_INTEGER}"
+        )
 
     def _wrong(self, event: Any, sentence: str) -> ConfigError:
         return ConfigError(f"{self._name} line {event.start_mark.line + 1}: {sentence}")

@@ -14,6 +14,9 @@ import yaml
 from .errors import ConfigError
 from .yaml_builder import TOO_DEEP, Builder
 
+#: Characters of what is said of a value, which log, Events and doctor show whole.
+_MOST_SENTENCE = 800
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -39,6 +42,9 @@ class Places:
 
     def error(self, path: str, sentence: str, hint: str | None = None) -> ConfigError:
         """Returns the error that says ``sentence`` about the value at ``path``."""
+        if len(sentence) > _MOST_SENTENCE:  # a value is long; the end says what is allowed
+            half = _MOST_SENTENCE // 2
+            sentence = f"{sentence[:half]} … {sentence[-half:]}"
         other = next((by for at, by in self.said_by.items() if path.startswith(at)), None)
         where = other or f"{self.name} line {self.line(path)}"
         return ConfigError(f"{where}: {sentence}", hint)
@@ -73,6 +79,12 @@ def parse(text: str, name: str) -> tuple[Any, Places]:
         is_deep = "nesting depth" in str(error.problem)
         said = TOO_DEEP if is_deep else f"not YAML: {error.problem}"
         raise ConfigError(f"{name} line {line}: {said}") from None
+    except yaml.reader.ReaderError as error:
+        at = text.find(chr(error.character))  # libyaml's own position counts bytes
+        line = text.count("\n", 0, at) + 1
+        raise ConfigError(
+            f"{name} line {line}: not YAML: character {error.character:#04x} may not stand in it"
+        ) from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{name}: not YAML: {' '.join(str(error).split())}") from None
 

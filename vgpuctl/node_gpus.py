@@ -12,11 +12,15 @@ from .observe import SeenGpu
 
 if TYPE_CHECKING:
     from deviceplugin.config.loading import AgentConfig
+    from deviceplugin.model.gpus import SickGpu
     from deviceplugin.policy.known_gpus import KnownGpus
 
 
-def gpus_meant_by(config: "AgentConfig", state_dir: Path) -> "KnownGpus":
-    """Returns the GPUs of the driver with the indexes that a config means on this node.
+def gpus_meant_by(
+    config: "AgentConfig", state_dir: Path
+) -> tuple["KnownGpus", tuple["SickGpu", ...]]:
+    """Returns the GPUs of the driver with the indexes that a config means on this node, and those
+    that do not work.
 
     Args:
         state_dir: the agent's; where it may not be read, the indexes are those of NVML.
@@ -31,7 +35,8 @@ def gpus_meant_by(config: "AgentConfig", state_dir: Path) -> "KnownGpus":
     kept = KeptConfig(state_dir)
     with contextlib.suppress(ConfigError):
         kept.load()
-    return known_at_start(NvmlInventory().gpus(), kept.record, config)
+    listing = NvmlInventory().listing()
+    return known_at_start(listing.gpus, kept.record, config), listing.sick
 
 
 def seen_gpus() -> tuple[list[SeenGpu], str]:

@@ -16,7 +16,7 @@ from typing import TextIO
 
 from libvgpu.sizes import format_size
 
-from .fitting import GAP, fitting, shortened, width
+from .fitting import GAP, fitting, padded, shortened, width
 
 Row = Mapping[str, object]
 
@@ -38,7 +38,7 @@ class Column:
         rank: 0 is always shown; of the others a terminal that is too narrow for all keeps those of
             the lowest ranks (`fitting`).
         narrow: makes the text of a cell where the table would else be wider than the terminal.
-        is_name: whether its text may be shortened there. One column of a table may be.
+        is_name: whether its text may be shortened there. What is whole longest is the rightmost.
     """
 
     title: str
@@ -108,21 +108,17 @@ def print_listing(
 def _fitted_lines(rows: Sequence[Row], columns: Sequence[Column], most: int) -> list[str] | None:
     """Returns the table with what a terminal of so many columns has room for.
 
-    None where that would leave nothing: of a terminal that is narrower than what is always shown,
-    and of a table whose columns all are.
+    None for a table whose columns are all always shown, and whose cells are texts to read.
     """
     if not any(column.rank for column in columns):
         return None
     cells = [[printable((column.narrow or column.cell)(row)) for column in columns] for row in rows]
     table = [[column.title for column in columns], *cells]
-    name = next((n for n, column in enumerate(columns) if column.is_name), None)
+    names = [n for n, column in enumerate(columns) if column.is_name][::-1]
     widths = [max(map(width, column)) for column in zip(*table, strict=True)]
-    found = fitting(widths, [column.rank for column in columns], name, most)
-    if found is None:
-        return None
-    shown, name_width = found
+    shown, most_of = fitting(widths, [column.rank for column in columns], names, most)
     fitted = [
-        [shortened(row[n], name_width) if n == name else row[n] for n in shown] for row in table
+        [shortened(row[n], most_of[n]) if n in most_of else row[n] for n in shown] for row in table
     ]
     return plain_lines(fitted, [columns[n].right for n in shown])
 
@@ -140,11 +136,8 @@ def plain_lines(table: Sequence[Sequence[str]], is_right: Sequence[bool]) -> lis
     widths = [max(map(width, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
-        padded = []
-        for cell, most, right in zip(row, widths, is_right, strict=True):
-            space = " " * (most - width(cell))
-            padded.append(space + cell if right else cell + space)
-        lines.append(GAP.join(padded).rstrip())
+        cells = map(padded, row, widths, is_right)
+        lines.append(GAP.join(cells).rstrip())
     return lines
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from deviceplugin.model.gpus import SickGpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, on_left_over
 from libvgpu.quantities import parse_percent, parse_size
@@ -139,6 +140,28 @@ def choose_gpu(selector: str, gpus: Sequence[GpuCandidate]) -> GpuCandidate:
             )
         return gpu
     raise AllocationRefused(f"gpu {selector!r} is not on this machine; there are: {there}")
+
+
+def require_working(
+    requests: Sequence[GpuRequest], gpus: Sequence[GpuCandidate], sick: Sequence[SickGpu]
+) -> None:
+    """Says of a GPU that is asked for and does not work why it does not.
+
+    Raises:
+        AllocationRefused: there is one.
+    """
+    for request in requests:
+        index = request.selector.partition(":")[0]
+        wanted = str(int(index)) if index.isdecimal() else request.selector
+        if any(wanted in (str(gpu.index), gpu.uuid) for gpu in gpus):
+            continue
+        for each in sick:
+            if wanted in (str(each.index), each.uuid):
+                raise AllocationRefused(
+                    f"gpu {request.selector!r} is GPU {each}, which does not work now: "
+                    f"{each.reason}",
+                    hint="choose another, which vgpuctl status shows",
+                )
 
 
 def limits_for(

@@ -46,6 +46,16 @@ class WatchPolicy(StrEnum):
 _DOMAIN_CHARACTERS = 253 - len("requests.")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 _FIELD_AT = re.compile(r"^(?P<text>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.S)
+_WRONG_TYPE = re.compile(r"Expected `(?P<allowed>[^`]*)`, got `(?P<given>[^`]*)`")
+#: What YAML has, by the decoder's words for it.
+_KINDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+}
 _NAMED_FIELD = re.compile(r"^Object (contains unknown|missing required) field `([^`]*)`")
 
 
@@ -211,8 +221,7 @@ def _decode(data: Any, places: Places) -> schema.ConfigFile:
         text, path = (match["text"], match["path"] or "$") if match else (str(error), "$")
     named = _NAMED_FIELD.match(text)
     if named is None:
-        expected = text.replace("`", "").replace("Expected ", "must be ").replace("got", "not")
-        raise places.error(path, f"{path[2:] or 'the file'} {expected}")
+        raise places.error(path, f"{path[2:] or 'the file'} {_expected(text)}")
     where, key = path[2:] or "the file", named[2]
     if named[1] == "missing required":
         raise places.error(path, f"{where} lacks the key {key!r}")
@@ -223,6 +232,17 @@ def _decode(data: Any, places: Places) -> schema.ConfigFile:
     raise places.error(
         f"{path}.{key}", f"unknown key {key!r} in {where}; allowed are: {', '.join(allowed)}", hint
     )
+
+
+def _expected(text: str) -> str:
+    """Returns what the decoder says of a wrong type, for people who know YAML and no Python."""
+    match = _WRONG_TYPE.fullmatch(text)
+    if match is None:
+        return text
+    allowed = [_KINDS.get(each, each) for each in match["allowed"].split(" | ") if each != "null"]
+    *first, last = allowed
+    given = _KINDS.get(match["given"], match["given"])
+    return f"must be {', '.join(first)}{' or ' * bool(first)}{last}, not {given}"
 
 
 def _rule(rule: schema.Rule, path: str, places: Places) -> LimitRule:
@@ -240,8 +260,8 @@ def _rule(rule: schema.Rule, path: str, places: Places) -> LimitRule:
         if not is_good:
             raise places.error(
                 f"{path}.core",
-                f"core {rule.core!r} must be 1 to 100 percent of a GPU, or a part of what was "
-                'asked such as "60%"',
+                f"{path[2:]}.core {rule.core!r} must be 1 to 100 percent of a GPU, as a whole "
+                'number, or a part of what was asked such as "60%"',
             )
     memory = None if rule.memory is None else size_bytes(rule.memory, f"{path}.memory", places)
     mode = compute_mode(rule.compute, f"{path}.compute", places)

@@ -25,7 +25,8 @@ from .timed_streams import Pace, TimedReader, TimedWriter
 
 FAULT = "the program failed; see its log"
 _LINGER_S, _LINGER_BYTES = 1.0, 8 << 20
-_LINE_BYTES = 64 << 10
+#: Of an honest call some hundred bytes are its head.
+_LINE_BYTES, _HEAD_BYTES = 16 << 10, 64 << 10
 
 
 class Serving(Protocol):
@@ -73,7 +74,7 @@ class CallHandler(BaseHTTPRequestHandler):
 
     def handle_one_request(self) -> None:
         limits = self._serving.limits
-        self._reader.expect_head(self._first_s, limits.head_s)
+        self._reader.expect_head(self._first_s, limits.head_s, _HEAD_BYTES)
         try:
             self.raw_requestline = self.rfile.readline(_LINE_BYTES + 1)
             if not self.raw_requestline:

@@ -19,7 +19,7 @@ _NO_SUCH_FAMILY = (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL, errno.EPROTONOSUPPOR
 
 
 def split_address(address: str, what: str = "metrics address") -> tuple[str, int]:
-    """Returns host and port of ``HOST:PORT``; an empty host means all, port 0 means any.
+    """Returns host and port of ``HOST:PORT``; an empty host and ``*`` mean all, port 0 means any.
 
     Args:
         what: it is, as an error calls it.
@@ -41,7 +41,8 @@ def split_address(address: str, what: str = "metrics address") -> tuple[str, int
         raise UsageError(
             f"{what} {address!r}: an IPv6 address stands in brackets, for example [::1]:9446"
         )
-    return host, int(port)
+    # The C library takes the asterisk for this machine alone, others write it for all addresses.
+    return "" if host == "*" else host, int(port)
 
 
 def join_address(host: str, port: int) -> str:

@@ -1,8 +1,10 @@
-"""Both directions of a connection with a deadline: a byte now and then keeps no connection open.
+"""Both directions of a connection with a deadline: a byte now and then keeps no connection open,
+and a head takes no more memory than heads need.
 
 Of one thread, the connection's own.
 """
 
+import http.client
 import io
 import socket
 from collections.abc import Callable
@@ -31,10 +33,15 @@ class Pace:
         return min(self.most_s, self.grace_s + count / self.bytes_s)
 
 
+class HeadTooLong(http.client.HTTPException):
+    """The head of a call is longer than any that is honest."""
+
+
 class TimedReader(io.RawIOBase):
     """The bytes of a connection, for an `io.BufferedReader`.
 
     A read after the deadline raises `TimeoutError`, and so does one that waits until then.
+    One of more than a head may have raises `HeadTooLong`.
     """
 
     def __init__(
@@ -52,15 +59,21 @@ class TimedReader(io.RawIOBase):
         self._since_s, self._count = 0.0, 0
         self._pace = Pace(0.0, 1, 0.0)
         self._head_s: float | None = None
+        self._head_bytes: int | None = None
 
-    def expect_head(self, first_s: float, head_s: float) -> None:
-        """Allows ``first_s`` until the next byte, and from then on ``head_s`` for all of a head."""
+    def expect_head(self, first_s: float, head_s: float, head_bytes: int) -> None:
+        """Allows ``first_s`` until the next byte, and from then on ``head_s`` for all of a head.
+
+        Args:
+            head_bytes: it may have about so many; what the reader reads ahead counts, too.
+        """
         self._begin(Pace(first_s, 1, first_s))
-        self._head_s = head_s
+        self._head_s, self._head_bytes = head_s, head_bytes
 
     def expect_body(self, pace: Pace) -> None:
         """Allows what a pace does for all that comes from now on."""
         self._begin(pace)
+        self._head_bytes = None
 
     def readable(self) -> bool:
         """It is."""
@@ -72,6 +85,8 @@ class TimedReader(io.RawIOBase):
         _set_timeout(self._connection, end_s - self._clock())
         count = self._connection.recv_into(buffer)
         self._count += count
+        if self._head_bytes is not None and self._count > self._head_bytes:
+            raise HeadTooLong(f"at most {self._head_bytes} bytes are read")
         if self._head_s is not None and count:
             self._begin(Pace(self._head_s, 1, self._head_s))
             self._began()

@@ -33,7 +33,7 @@ static nvmlReturn_t list(unsigned int *count, char *infos)
     for (unsigned int i = 0; i < *count; i++) {
         unsigned int pid = FIRST_PID + (i < pid_count ? i : i - pid_count);
         nvmlProcessInfo_v2_t info = {.pid = pid, .usedGpuMemory = pid};
-        memset(infos + i * entry_bytes, 0, entry_bytes);
+        memset(infos + i * entry_bytes, 0, entry_bytes - (entry_bytes > 32 ? 4 : 0)); /* padded */
         memcpy(infos + i * entry_bytes, &info, sizeof info);
     }
     return NVML_SUCCESS;

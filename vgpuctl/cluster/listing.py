@@ -17,7 +17,7 @@ def _host(row: Row) -> str:
     return node if node.replace(".", "").isdecimal() else node.partition(".")[0]
 
 
-NODE_COLUMN = Column("NODE", lambda row: str(row["node"]), narrow=_host)
+NODE_COLUMN = Column("NODE", lambda row: str(row["node"]), narrow=_host, is_name=True)
 
 
 def of_node(node: str, rows: Sequence[Row]) -> list[Row]:

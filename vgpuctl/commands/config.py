@@ -15,7 +15,7 @@ from libvgpu.errors import ConfigError
 from ..agent_client import config_in_force
 from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option, state_dir_option
-from ..render import OUTPUT_VERSION, Column, print_listing
+from ..render import OUTPUT_VERSION, Column, print_listing, say
 
 
 @click.group(
@@ -121,8 +121,14 @@ def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
 
         from ..node_gpus import gpus_meant_by
 
-        known = gpus_meant_by(found, state_dir)
-        lay_out(found, known.here, names_of_lost(known.lost), known.lost)
+        known, sick = gpus_meant_by(found, state_dir)
+        layout = lay_out(found, known.here, names_of_lost(known.lost), known.lost)
+        for bad in sick:
+            say(f"vgpuctl: {file}: nothing of GPU {bad} is offered now: {bad.reason}")
+        for held in layout.withheld:
+            part = f":{held.gpu.mig.number}" if held.gpu.mig else ""
+            gpu = f"GPU {held.gpu.index}{part} ({held.gpu.uuid})"
+            say(f"vgpuctl: {file}: nothing of {gpu} is offered: {held.reason}")
     click.echo(
         f"{file}: good: {len(found.shares)} sharing.fractional and {len(found.rules)} limits "
         "entries"

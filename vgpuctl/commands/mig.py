@@ -38,7 +38,8 @@ def apply(file: Path, dry_run: bool, run_dir: Path | None, state_dir: Path) -> N
     config = load_config(file)
     if not config.mig_layouts:
         raise UsageError(f"{file} has no mig entries, so there is nothing to apply")
-    differences = mig_differences(config.mig_layouts, gpus_meant_by(config, state_dir).here)
+    known, _ = gpus_meant_by(config, state_dir)
+    differences = mig_differences(config.mig_layouts, known.here)
     if not differences:
         click.echo("every GPU is as the config says")
         return

@@ -38,7 +38,7 @@ from vgpuctl import gpu_choice as gpu_sources
 from ..examples import examples
 from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import chosen_run_dir, fast_option, run_dir_option
-from ..requests import GpuCandidate, GpuRequest, limits_for, parse_requests
+from ..requests import GpuCandidate, GpuRequest, limits_for, parse_requests, require_working
 from ..run_environment import parse_environment, slice_environment
 from ..summarised_run import SummarisedRun
 
@@ -66,7 +66,9 @@ def _gpus(
 ) -> Iterator[tuple[tuple[GpuCandidate, ...], Mapping[str, str]]]:
     """Gives the GPUs to choose from and the environment in which a program finds them."""
     if spec is None:
-        yield gpu_sources.gpus_of_driver(), environment
+        there, sick = gpu_sources.driver_listing()
+        require_working(requests, there, sick)
+        yield there, environment
         return
     if gpu_sources.is_new(spec):
         # What it cannot serve is refused before it is made: a named machine would stay behind.

@@ -10,6 +10,8 @@ from enum import StrEnum
 
 from libvgpu.sizes import format_size
 
+from ..fitting import beginning, padded
+from ..fitting import width as text_width
 from ..observe import LEFT_OVER
 from ..render import SHORT_UUID
 from .rates import KEPT, TopRow
@@ -202,6 +204,14 @@ def gpu_lines(rows: Sequence[TopRow], gpus: Mapping[str, TopGpu]) -> list[Line]:
     return lines
 
 
+def fitted(line: Line, width: int) -> Line:
+    """Returns a line without what a screen has no room for: what stands back, then the end."""
+    shown = list(line)
+    while len(shown) > 1 and text_width(plain(shown)) > width:
+        shown.remove(next((span for span in shown if span.look is Look.FAINT), shown[-1]))
+    return shown
+
+
 def table(
     rows: Sequence[TopRow],
     gpus: Mapping[str, TopGpu],
@@ -223,7 +233,7 @@ def table(
     shown = rows if height is None else rows[wanted.first : wanted.first + max(0, height - 1)]
     lines = [heading]
     for row in shown:
-        line = [Span(_cut(row.who, name_width).ljust(name_width))]
+        line = [Span(padded(_cut(row.who, name_width), name_width))]
         for column in columns:
             span = column.cell(row, gpus)
             line += [Span(" "), Span(_padded(span.text, column), span.look)]
@@ -239,7 +249,7 @@ def plain(line: Line) -> str:
 def _fitting(rows: Sequence[TopRow], width: int) -> tuple[list[_Column], int]:
     """Returns the columns that there is room for, and how wide the names may be."""
     columns = [*_node_column(rows), *_COLUMNS]
-    longest = max((len(row.who) for row in rows), default=_LEAST_NAME)
+    longest = max((text_width(row.who) for row in rows), default=_LEAST_NAME)
     for least in (min(longest, 24), _LEAST_NAME):
         while columns:
             left = width - sum(column.width + 1 for column in columns)
@@ -266,13 +276,13 @@ def _heading_look(key: SortKey | None, wanted: Wanted) -> Look:
 
 
 def _padded(text: str, column: _Column) -> str:
-    text = _cut(text, column.width)
-    return text.rjust(column.width) if column.right else text.ljust(column.width)
+    return padded(_cut(text, column.width), column.width, column.right)
 
 
 def _cut(text: str, width: int) -> str:
     """Returns a text in so many columns; what matters of a pod's name is often its end."""
-    if len(text) <= width:
+    if text_width(text) <= width:
         return text
-    kept = width - 1
-    return f"{text[: kept // 3]}…{text[-(kept - kept // 3) :]}"
+    begin = (width - 1) // 3
+    end = beginning(text[::-1], width - 1 - begin)[::-1]
+    return f"{beginning(text, begin)}…{end}"

@@ -14,7 +14,21 @@ from types import FrameType
 
 from libvgpu.errors import VgpuError
 
-from .frame import Line, Look, SortKey, Span, TopGpu, Wanted, gpu_lines, ordered, plain, table
+from ..fitting import beginning
+from ..fitting import width as text_width
+from .frame import (
+    Line,
+    Look,
+    SortKey,
+    Span,
+    TopGpu,
+    Wanted,
+    fitted,
+    gpu_lines,
+    ordered,
+    plain,
+    table,
+)
 from .rates import TopRow
 
 _ESCAPE, _BACKSPACES = 27, frozenset((8, 127, curses.KEY_BACKSPACE))
@@ -153,14 +167,14 @@ class TopScreen:
         for number, line in enumerate(self._lines(height, width)[:height]):
             column = 0
             for span in line:
-                text = span.text[: max(0, width - column - 1)]
+                text = beginning(span.text, width - column - 1)
                 window.addstr(number, column, text, looks[span.look])
-                column += len(text)
+                column += text_width(text)
         window.refresh()
 
     def _lines(self, height: int, width: int) -> list[Line]:
         rows = ordered(self._rows, self.wanted, self._gpus)
-        gpus = gpu_lines(self._rows, self._gpus)
+        gpus = [fitted(line, width - 1) for line in gpu_lines(self._rows, self._gpus)]
         most = max(_LEAST_GPU_LINES, height // 3)
         if len(gpus) > most:
             gpus = [*gpus[: most - 1], faint(f"… and {len(gpus) - most + 1} GPUs more")]
@@ -194,7 +208,8 @@ def faint(text: str) -> Line:
 def once(rows: Sequence[TopRow], gpus: Mapping[str, TopGpu], wanted: Wanted, width: int) -> str:
     """Returns one frame as text."""
     found = ordered(rows, wanted, gpus)
-    lines = [*gpu_lines(rows, gpus), [], *table(found, gpus, wanted, width)]
+    above = [fitted(line, width) for line in gpu_lines(rows, gpus)]
+    lines = [*above, [], *table(found, gpus, wanted, width)]
     return "\n".join(map(plain, lines))
 
 

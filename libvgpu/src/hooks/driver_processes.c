@@ -7,12 +7,13 @@
 #include "hooks/real.h"
 
 #define SHORT_BYTES sizeof(nvmlProcessInfo_v2_t)
-#define LONG_BYTES 32
-#define FEW_PROCESSES 64    /* of which a stack holds the entries */
+#define LONG_BYTES 64       /* room for an entry; the longest that is known has 32 */
+#define FEW_PROCESSES 32    /* of which a stack holds the entries */
 #define MORE_PROCESSES 64   /* may appear between two questions */
 #define MOST_PROCESSES 8192 /* what claims more is no count */
 #define TRIES 4
 #define UNWRITTEN 0xa5
+#define WORD_BYTES sizeof(unsigned long long)
 
 _Static_assert(SHORT_BYTES == 24 && LONG_BYTES > SHORT_BYTES, "entries as drivers write them");
 
@@ -24,13 +25,16 @@ struct list {
     size_t entry_bytes; /* 0: nothing tells */
 };
 
-/* Writes end where the last entry does. */
+/* Writes end where the last entry does, except for what may pad it to whole words. */
 static size_t written_entry_bytes(const struct list *list)
 {
-    for (size_t at = list->count * SHORT_BYTES; at < (size_t)list->count * LONG_BYTES; at++)
-        if ((unsigned char)list->room[at] != UNWRITTEN)
-            return LONG_BYTES;
-    return list->count > 0 ? SHORT_BYTES : 0;
+    size_t end = (size_t)list->count * LONG_BYTES;
+    while (end > 0 && (unsigned char)list->room[end - 1] == UNWRITTEN)
+        end--;
+    if (end < list->count * SHORT_BYTES || list->count == 0)
+        return 0;
+    size_t bytes = (end + list->count - 1) / list->count;
+    return (bytes + WORD_BYTES - 1) / WORD_BYTES * WORD_BYTES;
 }
 
 static nvmlReturn_t ask(nvmlDevice_t handle, struct list *list)
@@ -52,6 +56,8 @@ static nvmlReturn_t ask(nvmlDevice_t handle, struct list *list)
         list->count = list->most;
     if (list->is_third)
         list->entry_bytes = written_entry_bytes(list);
+    if (list->entry_bytes == 0)
+        list->count = 0; /* what was written is no list */
     return result;
 }
 

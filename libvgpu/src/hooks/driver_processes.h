@@ -2,7 +2,7 @@
  *
  * `nvmlDeviceGetComputeRunningProcesses_v2` comes first: its entries have 24 bytes on every driver that
  * has it. `_v3` is missing before R510 and on some drivers of R535, and others of R535 write 32 bytes an
- * entry under that name. Room is given for the longer ones, and what was written tells how long they are.
+ * entry under that name. Room is given for longer ones still, and what was written tells how long they are.
  * No lock; the length, once known, is kept. */
 #ifndef VGPU_DRIVER_PROCESSES_H
 #define VGPU_DRIVER_PROCESSES_H

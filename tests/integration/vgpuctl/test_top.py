@@ -21,8 +21,12 @@ GIB = 1 << 30
 
 
 @pytest.fixture
-def run_dir(tmp_path: Path) -> Path:
+def run_dir(
+    tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     tmp_path.chmod(0o700)
+    # Simulated machines of this user would have lines on the screen, too.
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
     for number, name in enumerate(("train", "serve", "idle")):
         directory = tmp_path / "allocations" / f"{number:012x}"
         directory.parent.mkdir(exist_ok=True)

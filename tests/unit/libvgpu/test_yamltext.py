@@ -57,7 +57,9 @@ REFUSED = {
     "key that is a list": ("[a]: 1", "a key is no text"),
     "no number": ("!!int many", "'many' cannot be read as int"),
     "no boolean": ("!!bool many", "'many' cannot be read as bool"),
-    "long number": ("9" * 5000, "cannot be read as int"),
+    "long number": ("9" * 5000, "9… is too large a number"),
+    "escape": ("a: é\nb: \x1b[31m", "line 2: not YAML: character 0x1b"),
+    "nothing": ("a: 1\nb:\nc: \0", "line 3: not YAML: character 0x00"),
     "large number": ("0x" + "f" * 17, "is too large a number"),
     "tag of a program": (
         "!!python/object:os.system x",

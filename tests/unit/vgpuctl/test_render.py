@@ -187,6 +187,10 @@ def test_nothing_is_imported_that_a_table_in_a_pipe_does_not_need() -> None:
     assert done.stdout == "[]\n"
 
 
-def test_no_columns_fit_where_those_that_are_always_shown_do_not() -> None:
-    assert fitting([10, 10], [0, 0], None, 22) == ([0, 1], 0)
-    assert fitting([10, 10], [0, 0], None, 21) is None
+@pytest.mark.parametrize(
+    ("most", "names"),
+    [(68, [40, 20]), (44, [22, 14]), (34, [14, 12]), (20, [8, 8]), (5, [8, 8])],
+)
+def test_of_two_names_the_first_is_shortened_last(most: int, names: list[int]) -> None:
+    shown, widths = fitting([20, 4, 40], [0, 0, 0], [2, 0], most)
+    assert (shown, [widths[2], widths[0]]) == ([0, 1, 2], names)

@@ -4,9 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from deviceplugin.model.gpus import SickGpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode
-from vgpuctl.requests import GpuCandidate, GpuRequest, limits_for, parse_core, parse_requests
+from vgpuctl.requests import (
+    GpuCandidate,
+    GpuRequest,
+    limits_for,
+    parse_core,
+    parse_requests,
+    require_working,
+)
 
 GIB = 1 << 30
 SMALL = GpuCandidate(0, "GPU-aaaa", "NVIDIA Small", 16 * GIB, 300 << 20)
@@ -131,3 +139,15 @@ def test_a_gpu_that_tells_no_memory_has_to_be_given_a_size() -> None:
 
     (limit,) = limits_for(parse_requests(["0"], ["16GiB"], []), [unsized], ComputeMode.STRICT)
     assert limit.memory_limit_bytes == 16 << 30
+
+
+@pytest.mark.parametrize("selector", ["2", "02", "2:0", "GPU-cccc"])
+def test_a_gpu_that_does_not_work_is_refused_with_the_reason(selector: str) -> None:
+    sick = [SickGpu(2, "GPU-cccc", "NVML says: Unknown Error")]
+    requests = parse_requests([selector], [], [])
+
+    with pytest.raises(AllocationRefused, match=r"GPU 2 \(GPU-cccc\), which does not work.*Unkn"):
+        require_working(requests, [SMALL, LARGE], sick)
+
+    require_working(requests, [SMALL, LARGE], [])
+    require_working(parse_requests(["1"], [], []), [SMALL, LARGE], sick)

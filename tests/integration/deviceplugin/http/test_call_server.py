@@ -119,6 +119,21 @@ def test_a_fault_of_ours_is_an_answer_and_a_trace_in_the_log(
     assert served.told == [("/fault", 500)]
 
 
+def test_a_head_that_is_longer_than_any_honest_one_is_refused(served: Served) -> None:
+    """Else some hundred connections take gigabytes: a head may have 100 lines of 64 KiB."""
+    with contextlib.closing(
+        socket.create_connection(("127.0.0.1", served.server.server_address[1]), PATIENCE_S)
+    ) as client:
+        with contextlib.suppress(ConnectionError):
+            client.sendall(b"POST /echo HTTP/1.1\r\n")
+            for number in range(64):
+                client.sendall(b"h%d: %s\r\n" % (number, b"v" * 15_000))
+        with contextlib.suppress(ConnectionError):
+            assert client.recv(100).startswith(b"HTTP/1.1 431 ")
+
+    assert served.ask("POST", "/echo", b"x") == (200, b"x")
+
+
 def test_a_client_that_asks_first_is_told_to_send_only_what_is_read(served: Served) -> None:
     for length, first in ((5, b"HTTP/1.1 100 "), (5000, b"HTTP/1.1 413 ")):
         with contextlib.closing(

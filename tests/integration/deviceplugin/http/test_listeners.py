@@ -70,8 +70,10 @@ def isolated(ipv6: str, bindv6only: str, *addresses: str) -> list[str]:
 
 @pytest.mark.parametrize("bindv6only", ["both", "only"])
 def test_an_empty_host_is_reached_by_both_families(bindv6only: str) -> None:
-    assert isolated("on", bindv6only, ":0", "[::]:0", "[::1]:0", "127.0.0.1:0", "0.0.0.0:0") == [
+    addresses = (":0", "*:0", "[::]:0", "[::1]:0", "127.0.0.1:0", "0.0.0.0:0")
+    assert isolated("on", bindv6only, *addresses) == [
         ":0 127.0.0.1 ::1",
+        "*:0 127.0.0.1 ::1",
         "[::]:0 127.0.0.1 ::1",
         "[::1]:0 ::1",
         "127.0.0.1:0 127.0.0.1",

@@ -185,7 +185,11 @@ WRONG = {
         "version: v1\nsharing:\n  mps:\n    resources:\n    - {name: a, replicas: 1}\n",
         "line 5: sharing.mps.resources[0].replicas is 1, allowed is 2 or more",
     ),
-    "wrong type": ("version: v1\nlimits: 3\n", "line 2: limits must be array, not int"),
+    "wrong type": ("version: v1\nlimits: 3\n", "line 2: limits must be a list, not a whole number"),
+    "several types": (
+        "version: v1\nlimits: [{core: []}]\n",
+        "limits[0].core must be a whole number, a number or a text, not a list",
+    ),
     "mig strategy": (
         "version: v1\nflags: {migStrategy: some}\n",
         "flags.migStrategy is 'some', allowed are: none, single, mixed",
@@ -274,7 +278,10 @@ WRONG = {
         fractional("{family: vgpu, memoryOvercommit: 1.5}"),
         "memoryOvercommit is 1.5; only 1.0 is served yet",
     ),
-    "rule core 0": ("version: v1\nlimits:\n- {core: 0}\n", "line 3: core 0 must be 1 to 100"),
+    "rule core 0": (
+        "version: v1\nlimits:\n- {core: 0}\n",
+        "line 3: limits[0].core 0 must be 1 to 100",
+    ),
     "rule core 101": ("version: v1\nlimits:\n- {core: 101}\n", "core 101 must be 1 to 100"),
     "rule core 0%": ('version: v1\nlimits:\n- {core: "0%"}\n', "core '0%' must be"),
     "rule core 5.5": ("version: v1\nlimits:\n- {core: 5.5}\n", "core 5.5 must be 1 to 100"),
@@ -324,6 +331,14 @@ def test_a_near_miss_is_hinted_at() -> None:
         parse_config(fractional("{family: vgpu, memoryUnt: 1Gi}"))
 
     assert caught.value.hint == "did you mean 'memoryUnit'?"
+
+
+def test_a_long_value_is_shown_in_part_and_what_is_allowed_whole() -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_config(f"version: v1\nresourceDomain: {'v' * 100_000}\n")
+
+    assert len(caught.value.message) < 1000
+    assert caught.value.message.endswith("kubernetes.io at the end")
 
 
 def test_a_missing_or_binary_file_is_named(tmp_path: Path) -> None:

@@ -95,5 +95,5 @@ def test_a_file_that_is_wrong_itself_is_what_is_reported() -> None:
     said = said_flags({}, {"PASS_DEVICE_SPECS": "true"})
 
     assert put_over({"flags": 3}, Places("c"), said) == {"flags": 3}
-    with pytest.raises(ConfigError, match="line 2: flags must be object"):
+    with pytest.raises(ConfigError, match="line 2: flags must be a mapping"):
         parse_config("version: v1\nflags: 3\n", "c", said)

@@ -101,8 +101,8 @@ def test_a_section_may_be_null(section: str) -> None:
 
 NULLS_WITH_NO_MEANING = {
     "version: null": "lacks the key 'version'",
-    f"{V1}limits: [null]": "limits[0] must be object, not null",
-    f"{V1}sharing: {{fractional: [~]}}": "sharing.fractional[0] must be object, not null",
+    f"{V1}limits: [null]": "limits[0] must be a mapping, not null",
+    f"{V1}sharing: {{fractional: [~]}}": "sharing.fractional[0] must be a mapping, not null",
     f"{V1}sharing: {{fractional: [{{family: null}}]}}": "lacks the key 'family'",
     f"{V1}sharing: {{fractional: [{{family: vgpu, devices: [null]}}]}}": "devices[0] must be",
     f"{V1}limits: [{{core: 5, match: {{podLabels: {{team: null}}}}}}]": "podLabels",
@@ -127,14 +127,14 @@ def test_whole_numbers_are_taken_however_they_are_written(count: str) -> None:
     "count", ["4.5", "'4'", "true", ".nan", ".inf", "1e400", "1.0e+400", "four"]
 )
 def test_what_is_no_whole_number_is_not(count: str) -> None:
-    with pytest.raises(ConfigError, match="replicas must be int"):
+    with pytest.raises(ConfigError, match="replicas must be a whole number"):
         parse_config(replicas(count))
 
 
 def test_booleans_are_those_of_yaml_1_1_but_no_texts() -> None:
     assert not parse_config(f"{V1}flags: {{failOnInitError: n}}").fail_on_init_error
     assert parse_config(f"{V1}flags: {{failOnInitError: Yes}}").fail_on_init_error
-    with pytest.raises(ConfigError, match="must be bool"):
+    with pytest.raises(ConfigError, match="must be true or false, not a text"):
         parse_config(f"{V1}flags: {{failOnInitError: 'true'}}")
 
 

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from deviceplugin.http.timed_streams import Pace, TimedReader, TimedWriter
+from deviceplugin.http.timed_streams import HeadTooLong, Pace, TimedReader, TimedWriter
 
 PACE = Pace(grace_s=2.0, bytes_s=100, most_s=10.0)
 
@@ -55,7 +55,7 @@ def read_until_dropped(reader: TimedReader) -> None:
 def test_a_head_has_its_time_whenever_its_bytes_come(peer: Peer, each_s: float) -> None:
     begun: list[float] = []
     reader = TimedReader(peer, peer.clock, lambda: begun.append(peer.now_s))  # type: ignore[arg-type]
-    reader.expect_head(120.0, 5.0)
+    reader.expect_head(120.0, 5.0, 1 << 10)
     peer.each_s = each_s
     peer.bytes_each = 1
     if each_s == 100.0:  # the time between two calls is another
@@ -68,6 +68,27 @@ def test_a_head_has_its_time_whenever_its_bytes_come(peer: Peer, each_s: float) 
 
     assert peer.now_s == pytest.approx(began_s + 5.0)
     assert begun == [began_s]
+
+
+@pytest.mark.parametrize("bytes_each", [1, 700, 8 << 10])
+def test_a_head_has_an_end_and_the_body_behind_it_is_not_counted(
+    peer: Peer, bytes_each: int
+) -> None:
+    reader, taken = TimedReader(peer, peer.clock), 0  # type: ignore[arg-type]
+    peer.bytes_each = bytes_each
+    reader.expect_head(120.0, 5.0, 20_000)
+
+    def read() -> None:
+        nonlocal taken
+        while taken < 100_000:
+            taken += len(reader.read(8 << 10) or b"")
+
+    with pytest.raises(HeadTooLong):
+        read()
+
+    assert 20_000 - bytes_each <= taken <= 20_000 + bytes_each
+    reader.expect_body(PACE)
+    assert all(reader.read(8 << 10) for _ in range(10))
 
 
 @pytest.mark.parametrize(

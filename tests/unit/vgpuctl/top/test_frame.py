@@ -4,11 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from vgpuctl.fitting import width as text_width
 from vgpuctl.top.frame import (
     Look,
     SortKey,
     TopGpu,
     Wanted,
+    fitted,
     gpu_lines,
     ordered,
     plain,
@@ -112,3 +114,24 @@ def test_a_gpu_says_what_is_given_and_used() -> None:
 
 def test_a_gpu_that_only_a_slice_names_has_a_line() -> None:
     assert plain(gpu_lines(ROWS[:1], {})[0]).startswith("GPU GPU-a")
+
+
+@pytest.mark.parametrize("width", [40, 61, 80, 200])
+def test_the_line_of_a_gpu_loses_whole_parts(width: int) -> None:
+    whole = gpu_lines(ROWS, GPUS)[0]
+    line = fitted(whole, width)
+
+    assert len(plain(line)) <= width or len(line) == 2
+    assert plain(line).startswith("GPU 0")
+    assert all(span in whole for span in line)
+    assert (len(line) == len(whole)) == (width == 200)
+
+
+@pytest.mark.parametrize("width", [64, 100, 160])
+def test_wide_characters_count_as_the_terminal_shows_them(width: int) -> None:
+    wide = [ROWS[0], replace(ROWS[1], who="python 訓練スクリプト/日本語/日本語日本語日本語.py")]
+    lines = [plain(line) for line in table(wide, GPUS, Wanted(), width)]
+
+    assert all(text_width(line) <= width for line in lines)
+    shares = [text_width(line[: line.rindex(" / ")]) for line in lines[1:]]
+    assert shares[0] == shares[1]
