@@ -10,12 +10,11 @@ import contextlib
 import json
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from deviceplugin import runtime
 from deviceplugin.cdi.injection import NodeInjection
 from deviceplugin.core.config_follower import ConfigFollower
 from deviceplugin.core.config_life import ConfigLife, open_config
@@ -94,7 +93,7 @@ _INJECTION_EVERY_S = 4.9
 _INVENTORY_EVERY_S = 0.35
 
 
-def run(settings: AgentSettings, inventory: Inventory, stop: threading.Event) -> None:
+def run(settings: AgentSettings, inventory: Inventory, stop: runtime.Event) -> None:
     """Runs the agent until ``stop`` is set.
 
     Raises:
@@ -160,7 +159,7 @@ def _run(
     store: SliceStore,
     injection: NodeInjection,
     ends: contextlib.ExitStack,
-    stop: threading.Event,
+    stop: runtime.Event,
 ) -> None:
     """Makes the parts in the order in which they need each other, and turns the loop.
 
@@ -350,7 +349,7 @@ def _run(
             (_SPARE_EVERY_S, store.spare.fill),
             (_FILES_EVERY_S, files.look),
             (_FOREIGN_EVERY_S, foreign.look),
-            (_LABELS_EVERY_S, lambda: node_labels.look(time.monotonic())),
+            (_LABELS_EVERY_S, lambda: node_labels.look(runtime.monotonic())),
             *duties,
         ],
         said.turned,

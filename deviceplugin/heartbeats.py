@@ -5,8 +5,9 @@ ended or hangs by a fault of ours, and a restart of the agent helps. A call of N
 no thread late: it withdraws its GPU, and a restart would wait for that call as well.
 """
 
-import time
 from collections.abc import Callable
+
+from deviceplugin import runtime
 
 #: Longer than any turn takes: two deadlines of NVML's calls, and a pause.
 HELPER_LATE_S = 60.0
@@ -15,7 +16,7 @@ HELPER_LATE_S = 60.0
 class Heartbeats:
     """When each helper thread last came round."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = runtime.monotonic) -> None:
         """Knows no thread yet.
 
         Args:

@@ -1,10 +1,9 @@
 """The agent's one loop: duties that come round every so many seconds."""
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Sequence
 
+from deviceplugin import runtime
 from libvgpu.errors import VgpuError
 
 from .log import LOGGER, event
@@ -16,7 +15,7 @@ _TOGETHER_S = 0.02
 def run_duties(
     duties: Sequence[tuple[float, Callable[[], object]]],
     turned: Callable[[], None],
-    stop: threading.Event,
+    stop: runtime.Event,
 ) -> None:
     """Does each duty every so many seconds; one that fails is logged and tried again.
 
@@ -31,7 +30,7 @@ def run_duties(
     said = [""] * len(duties)
     while not stop.is_set():
         turned()
-        now = time.monotonic()
+        now = runtime.monotonic()
         for number, (period_s, duty) in enumerate(duties):
             if now < due[number] - _TOGETHER_S:
                 continue
@@ -47,4 +46,4 @@ def run_duties(
                     event(logging.ERROR, error.message, hint=error.hint or "none")
                 else:
                     LOGGER.exception("a duty of the agent failed")
-        stop.wait(max(0.0, min(due) - time.monotonic()))
+        stop.wait(max(0.0, min(due) - runtime.monotonic()))

@@ -5,10 +5,10 @@ lock is held while either looks.
 """
 
 import logging
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
+from deviceplugin import runtime
 from deviceplugin.config.device_forms import DeviceForms, IdStrategy
 from deviceplugin.log import event
 from deviceplugin.model.gpus import Gpu
@@ -40,7 +40,7 @@ class SpecKeeper:
         """
         self._forms, self._driver, self._gpus, self._machine = forms, driver, gpus, machine
         self._directory = SpecDirectory(driver.node.tree, forms.cdi_spec_dir, forms.cdi_kind)
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self._said: tuple[str, ...] = ()
         self._problems: tuple[str, ...] = ()
         self._unwritten = ""

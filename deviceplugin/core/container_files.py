@@ -7,11 +7,10 @@ loop, and waits for no container.
 """
 
 import logging
-import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from deviceplugin import runtime
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, container_notice
@@ -33,7 +32,7 @@ class ContainerFiles:
         self,
         service: SliceService,
         store: SliceStore,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Holds no file yet.
 
@@ -41,7 +40,7 @@ class ContainerFiles:
             clock: seconds, never back.
         """
         self._service, self._store, self._clock = service, store, clock
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self._restored: Counter[str] = Counter()
         self._told_s: dict[str, float] = {}
         self._sizes: dict[str, int] = {}  # of `usage`, for as long as an allocation lives

@@ -11,9 +11,9 @@ The kubelet's calls come in threads of gRPC; they meet in `NodeState`'s lock.
 import hashlib
 import logging
 import os
-import time
 from collections.abc import Callable, Sequence
 
+from deviceplugin import runtime
 from deviceplugin.config.device_forms import DeviceForms
 from deviceplugin.config.whole_devices import GIVEN_WHOLE
 from deviceplugin.log import event
@@ -51,7 +51,7 @@ class DeviceAdmission:
         starts: ContainerStart,
         forms: DeviceForms,
         closest: Closest,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Has answered nothing yet.
 

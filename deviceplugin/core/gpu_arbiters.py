@@ -9,10 +9,10 @@ container; here it is said, within a second, at most once a minute for each GPU.
 """
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from deviceplugin import runtime
 from deviceplugin.log import event
 from libvgpu.arbiter_set import ArbiterSet
 from libvgpu.arbitration import Arbiter, ArbiterCounters, hold_gpu
@@ -30,7 +30,7 @@ class NodeArbiters:
             it is replaced as a whole.
     """
 
-    def __init__(self, run_dir: Path, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, run_dir: Path, clock: Callable[[], float] = runtime.monotonic) -> None:
         """Does nothing yet.
 
         Args:

@@ -10,9 +10,9 @@ whoever runs it starts it again.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 
+from deviceplugin import runtime
 from deviceplugin.inventory.gpu_watch import Listed, list_gpus
 from deviceplugin.log import event
 from deviceplugin.model.gpus import Gpu, GpuListing, Inventory
@@ -60,7 +60,7 @@ class GpuFollower:
         known: KnownGpus,
         follow: Callable[[KnownGpus], None],
         look_closer: Callable[[], None],
-        stop: threading.Event,
+        stop: runtime.Event,
     ) -> None:
         """Does nothing yet.
 

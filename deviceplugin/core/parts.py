@@ -1,10 +1,9 @@
 """What the parts of the core have in common: whom they ask, and what they keep together."""
 
-import os
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from deviceplugin import runtime
 from deviceplugin.policy.podresources_listing import Listed
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
 from deviceplugin.store.node_state import NodeState
@@ -23,7 +22,7 @@ def no_checkpoint() -> CheckpointReading:
 
 def random_id() -> str:
     """Returns an id that no other allocation has."""
-    return os.urandom(6).hex()
+    return runtime.random_hex(6)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +45,9 @@ class Sources:
     list_podresources: Lister
     read_checkpoint: Callable[[], CheckpointReading] = no_checkpoint
     labels: LabelsOf = no_labels
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
-    wall_clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = runtime.monotonic
+    sleep: Callable[[float], None] = runtime.sleep
+    wall_clock: Callable[[], float] = runtime.epoch
     new_id: Callable[[], str] = random_id
     pods: PodsOfNode = field(default_factory=NoPods)
     node: str = ""

@@ -14,11 +14,11 @@ allocations have ended (`recorded_allocations`).
 """
 
 import logging
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
+from deviceplugin import runtime
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.held_devices import HeldDevice, after_record
 from deviceplugin.model.units import Half
@@ -53,7 +53,7 @@ class PodResourcesSync:
         self._allocating = 0
         self._expected_until_s = 0.0
         self._given: deque[frozenset[str]] = deque(maxlen=len(Half))  # of the latest calls
-        self._listing = threading.Lock()  # taken before the state's
+        self._listing = runtime.lock()  # taken before the state's
         self.allocations_done = 0
         self._latest: tuple[float, int, Sequence[podresources_listing.Listed]] | None = None
 

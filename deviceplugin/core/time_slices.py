@@ -8,9 +8,9 @@ GPU is shared otherwise. `look` is a duty of the loop, and does nothing while al
 import logging
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 
+from deviceplugin import runtime
 from deviceplugin.config.whole_devices import ReplicaKind, TimeSlice
 from deviceplugin.log import event
 from libvgpu.errors import VgpuError
@@ -53,7 +53,7 @@ class TimeSlices:
         self,
         service: SliceService,
         run: Run = run_tool,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Has set nothing yet."""
         self._service, self._run, self._clock = service, run, clock

@@ -7,7 +7,6 @@ the agent's parts, read without a lock; each is replaced whole.
 """
 
 import os
-import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
@@ -17,6 +16,7 @@ from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
+from deviceplugin import runtime
 from deviceplugin.config.effective import effective
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.service import SliceService
@@ -96,7 +96,7 @@ class AgentState:
         findings: Callable[[], WatchFindings] = WatchFindings,
         label_problem: Callable[[], str] = str,
         injection: Callable[[], dict[str, Any]] = dict,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
         pods_problem: Callable[[], str] = str,
         publish_problem: Callable[[], str] = str,
         sees_node_pids: bool = True,
@@ -132,7 +132,7 @@ class AgentState:
                 "version": agent_version(),
                 "pid": os.getpid(),
                 "node": identity.node_name,
-                "started_at": time.time(),
+                "started_at": runtime.epoch(),
                 "sees_node_pids": sees_node_pids,
             },
             "shim_build": identity.shim_build,

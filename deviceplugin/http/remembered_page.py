@@ -4,11 +4,11 @@ Who asks for it all the time thus costs no more than one who asks twice a second
 the server's threads and meet at a lock: one makes the page, the others wait for it.
 """
 
-import threading
-import time
 from collections.abc import Callable
 
 from werkzeug.wrappers import Request, Response
+
+from deviceplugin import runtime
 
 _JSON = "application/json"
 OLD_AFTER_S = 0.5
@@ -18,7 +18,7 @@ class RememberedPage:
     """One page."""
 
     def __init__(
-        self, make: Callable[[], bytes], clock: Callable[[], float] = time.monotonic
+        self, make: Callable[[], bytes], clock: Callable[[], float] = runtime.monotonic
     ) -> None:
         """Makes nothing yet.
 
@@ -27,7 +27,7 @@ class RememberedPage:
             clock: seconds, from any start.
         """
         self._make, self._clock = make, clock
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self._content, self._made_at_s = b"", float("-inf")
 
     def page(self, request: Request) -> Response:

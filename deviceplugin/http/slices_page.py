@@ -4,12 +4,12 @@ Reads without the agent's lock: what it takes from the node's state is replaced 
 """
 
 import os
-import time
 from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
+from deviceplugin import runtime
 from deviceplugin.policy.known_gpus import devices
 from deviceplugin.store.node_state import NodeState
 from libvgpu.slices import read_slices
@@ -35,8 +35,8 @@ class SlicesPage:
         return msgspec.json.encode(
             NodeSlices(
                 self._node_name,
-                time.time(),
-                time.monotonic(),
+                runtime.epoch(),
+                runtime.monotonic(),
                 node_gpus(devices(state.gpus), self._source, self._health(), dict(state.draining)),
                 without_commands(read_slices(self._run_dir)),
                 str(self._run_dir),

@@ -4,13 +4,11 @@ It has NVML open while it runs, registers for critical errors of some GPUs, and 
 into the inbox of the health watch. It is told to end and never waited for without a bound.
 """
 
-import queue
-import threading
-import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from deviceplugin import runtime
 from deviceplugin.log import LOGGER
 
 from .nvml_answers import text
@@ -38,7 +36,7 @@ class Trouble:
     """A wait failed, or all of it: how the GPUs are should be asked."""
 
 
-Inbox = queue.SimpleQueue[XidSeen | Trouble | None]
+Inbox = runtime.Queue[XidSeen | Trouble | None]
 
 
 class EventListener:
@@ -55,7 +53,7 @@ class EventListener:
         followed: Collection[str],
         inbox: Inbox,
         wait_s: float,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Begins.
 
@@ -71,8 +69,8 @@ class EventListener:
         self._uuids, self._followed, self._inbox = frozenset(uuids), tuple(followed), inbox
         self._wait_ms = int(min(WAIT_MS, wait_s * 1000))
         self._clock, self._since_s = clock, clock()
-        self._stop = threading.Event()
-        threading.Thread(target=self._run, name="nvml events", daemon=True).start()
+        self._stop = runtime.event()
+        runtime.thread(target=self._run, name="nvml events").start()
 
     def end(self) -> None:
         """Has it end after the call that it is in."""

@@ -5,9 +5,9 @@ NVML is opened and closed around each listing, so that it is not kept from notic
 back; while the health watch has it open, that costs next to nothing.
 """
 
-import threading
 from collections.abc import Callable, Iterable
 
+from deviceplugin import runtime
 from deviceplugin.log import LOGGER
 from deviceplugin.model.gpus import Gpu, GpuListing, Inventory
 from libvgpu.errors import InventoryError
@@ -68,8 +68,8 @@ class GpuWatch:
         self.latest = first
         self._inventory = inventory
         self._every_s = LIST_EVERY_S if every_s is None else every_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gpus", daemon=True)
+        self._stop = runtime.event()
+        self._thread = runtime.thread(target=self._run, name="gpus")
 
     def start(self) -> None:
         """Begins."""

@@ -11,13 +11,11 @@ changed.
 """
 
 import logging
-import queue
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from deviceplugin import runtime
 from deviceplugin.log import LOGGER, event
 from libvgpu.errors import VgpuError
 
@@ -49,7 +47,7 @@ class HealthWatch:
         counts: Counts = CountedXids().counts,  # noqa: B008
         hanging: Callable[[], Mapping[str, str]] = dict,
         turned: Callable[[], None] = lambda: None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Makes a watch that does not run yet.
 
@@ -68,13 +66,13 @@ class HealthWatch:
         self._calls: NvmlCalls[str] = NvmlCalls(clock=clock)
         self._verdicts = Verdicts()
         self._told: Mapping[str, str] = {}
-        self._stop = threading.Event()
-        self._changed = threading.Event()  # others are to be followed, or none any more
-        self._inbox: Inbox = queue.SimpleQueue()
+        self._stop = runtime.event()
+        self._changed = runtime.event()  # others are to be followed, or none any more
+        self._inbox: Inbox = runtime.new_queue()
         self._listener: EventListener | None = None
         self._hung: list[EventListener] = []
         self._is_deaf = False
-        self._thread = threading.Thread(target=self._run, name="health", daemon=True)
+        self._thread = runtime.thread(target=self._run, name="health")
 
     def start(self) -> None:
         """Begins; without GPUs there is nothing to ask NVML for."""
@@ -149,13 +147,13 @@ class HealthWatch:
 
     def _wait(self) -> None:
         """Takes what the listener says, until the GPUs are to be asked again."""
-        until_s = time.monotonic() + self._poll_s
-        while not self._changed.is_set() and (left_s := until_s - time.monotonic()) > 0:
+        until_s = runtime.monotonic() + self._poll_s
+        while not self._changed.is_set() and (left_s := until_s - runtime.monotonic()) > 0:
             if self._is_listener_late():
                 return
             try:
                 said = self._inbox.get(timeout=min(left_s, WAIT_MS / 1000))
-            except queue.Empty:
+            except runtime.Empty:
                 continue
             if isinstance(said, Trouble):
                 if self._listener is not None and self._listener.is_ended:
@@ -168,7 +166,7 @@ class HealthWatch:
             if meant is None:
                 meant = self._failing() or self._uuids
             for uuid in meant:
-                self._verdicts.note_xid(uuid, said.xid, time.monotonic())
+                self._verdicts.note_xid(uuid, said.xid, runtime.monotonic())
             self._say()
             return
 
@@ -200,7 +198,7 @@ class HealthWatch:
             return
         listener.end()
         while not (listener.is_ended or self._is_listener_late() or self._stop.is_set()):
-            time.sleep(_LOOK_EVERY_S)
+            runtime.sleep(_LOOK_EVERY_S)
         self._listener = None
 
     def _is_listener_late(self) -> bool:
@@ -214,7 +212,7 @@ class HealthWatch:
         return True
 
     def _say(self) -> None:
-        found = self._verdicts.unhealthy(time.monotonic())
+        found = self._verdicts.unhealthy(runtime.monotonic())
         unhealthy = {uuid: why for uuid, why in found.items() if uuid in self._uuids}
         if unhealthy == self._told or self._stop.is_set():
             return

@@ -9,12 +9,11 @@ again before its thread has returned, so no GPU ever has more than one.
 NVML is open around each round. A thread that hangs keeps it open in this process until it returns.
 """
 
-import threading
-import time
 from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from deviceplugin import runtime
 from libvgpu.errors import InventoryError
 
 #: A driver that has to load first takes a few seconds for each GPU.
@@ -51,7 +50,7 @@ class NvmlHangsError(InventoryError):
 class _Thread(Generic[K, T]):
     """One thread that asks; all fields are read and written under the lock of its `NvmlCalls`."""
 
-    def __init__(self, change: threading.Condition, clock: Callable[[], float]) -> None:
+    def __init__(self, change: runtime.Condition, clock: Callable[[], float]) -> None:
         self.answers: dict[K, T] = {}
         self.planned: tuple[K, ...] = ()
         self.left: dict[K, Callable[[], T]] = {}
@@ -63,7 +62,7 @@ class _Thread(Generic[K, T]):
 
     def start(self, plan: Plan[K, T], but: Collection[K]) -> None:
         arguments = plan, frozenset(but)
-        threading.Thread(target=self._run, args=arguments, name="nvml", daemon=True).start()
+        runtime.thread(target=self._run, args=arguments, name="nvml").start()
 
     def _run(self, plan: Plan[K, T], but: frozenset[K]) -> None:
         try:
@@ -108,7 +107,7 @@ class NvmlCalls(Generic[K]):
     def __init__(
         self,
         deadline_s: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Asks nothing yet.
 
@@ -118,7 +117,7 @@ class NvmlCalls(Generic[K]):
         """
         self._deadline_s = CALL_DEADLINE_S if deadline_s is None else deadline_s
         self._clock = clock
-        self._change = threading.Condition()
+        self._change = runtime.condition()
         self._hung: dict[K, _Thread[K, Any]] = {}  # in the order in which they began to
         self._stuck: list[_Thread[K, Any]] = []  # while NVML is opened or closed
 

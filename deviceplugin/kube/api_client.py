@@ -5,7 +5,6 @@ lightkube reads the token again when the server refuses it, and where the CA's f
 new client is made.
 """
 
-import threading
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -20,6 +19,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Event, Node, Pod
 from lightkube.types import PatchType
 
+from deviceplugin import runtime
 from libvgpu.errors import VgpuError
 
 from .http_client import TIMEOUT_S, HttpClient
@@ -62,7 +62,7 @@ class ApiServer:
         self.where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.http = HttpClient(self.where, account)
         self._account = account
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self._client: Client | None = None
         self._client_ca: tuple[int, int] | None = None
 

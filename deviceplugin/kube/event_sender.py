@@ -9,9 +9,6 @@ is no thread at all.
 
 import contextlib
 import logging
-import queue
-import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -20,6 +17,7 @@ from lightkube.models.core_v1 import EventSource, ObjectReference
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Event
 
+from deviceplugin import runtime
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import Notice
@@ -40,7 +38,7 @@ class EventSender:
     """The thread that tells the API server."""
 
     def __init__(
-        self, api: ApiServer, node: str, clock: Callable[[], float] = time.monotonic
+        self, api: ApiServer, node: str, clock: Callable[[], float] = runtime.monotonic
     ) -> None:
         """Starts nothing yet.
 
@@ -49,14 +47,14 @@ class EventSender:
             clock: seconds, from any start.
         """
         self._api, self._node, self._clock = api, node, clock
-        self._queue: queue.Queue[Notice | None] = queue.Queue(QUEUE_LENGTH)
+        self._queue: runtime.Queue[Notice | None] = runtime.new_queue(QUEUE_LENGTH)
         self._aggregator = Aggregator()
         self._backlog: deque[Record] = deque(maxlen=QUEUE_LENGTH)
         self._backoff_s = 0.0
         self._retry_at = 0.0
         self._said = ""
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="events", daemon=True)
+        self._thread = runtime.thread(target=self._run, name="events")
 
     def start(self) -> None:
         """Starts the thread."""
@@ -70,14 +68,14 @@ class EventSender:
 
     def put(self, notice: Notice | None) -> None:
         """Takes one notice; never blocks."""
-        with contextlib.suppress(queue.Full):
+        with contextlib.suppress(runtime.Full):
             self._queue.put_nowait(notice)
 
     def _run(self) -> None:
         while not self._stopping:
             try:
                 notice = self._queue.get(timeout=self._patience_s())
-            except queue.Empty:
+            except runtime.Empty:
                 notice = None
             now = self._clock()
             record = self._aggregator.add(notice, now) if notice is not None else None
@@ -166,7 +164,7 @@ class EventSender:
     def _moment(self, at: float) -> datetime:
         """Returns a moment of our clock, in whole seconds as the API server keeps it."""
         ago = timedelta(seconds=self._clock() - at)
-        return (datetime.now(UTC) - ago).replace(microsecond=0)
+        return (datetime.fromtimestamp(runtime.epoch(), UTC) - ago).replace(microsecond=0)
 
     def _say(self, problem: str) -> None:
         if problem != self._said:  # once, not at every try

@@ -7,11 +7,12 @@ noticed by the kernel's probes, within `SILENT_S` also where nobody writes, as i
 
 import socket
 import ssl
-import threading
 from pathlib import Path
 
 import httpx2
 from lightkube.config.client_adapter import BearerTokenFileAuth
+
+from deviceplugin import runtime
 
 TIMEOUT_S = 5.0
 #: After this the kernel gives up a connection whose peer acknowledges nothing.
@@ -31,7 +32,7 @@ class HttpClient:
             account: directory with ``token`` and ``ca.crt``.
         """
         self._where, self._account = where, account
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self._client: httpx2.Client | None = None
         self._ca: tuple[int, int] | None = None
 

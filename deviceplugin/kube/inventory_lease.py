@@ -12,12 +12,10 @@ once. The Lease stays when the agent ends: its containers do, too.
 """
 
 import logging
-import random
-import threading
-import time
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from deviceplugin import runtime
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.held_devices import Held
 from deviceplugin.model.published import INVENTORY_KEY
@@ -43,7 +41,7 @@ class InventoryFeed:
         self,
         state: NodeState,
         put: Callable[[NodeMoment], None],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Has seen nothing yet.
 
@@ -88,14 +86,14 @@ class Writer(Protocol):
 class InventoryLease:
     """Keeps the Lease of a node as the node is."""
 
-    def __init__(self, lease: Writer, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, lease: Writer, clock: Callable[[], float] = runtime.monotonic) -> None:
         """Writes nothing yet.
 
         Args:
             clock: seconds, from any start.
         """
         self._lease, self._clock = lease, clock
-        self._news = threading.Condition()
+        self._news = runtime.condition()
         self._latest: NodeMoment | None = None
         self._is_new = self._stopping = False
         self._written: Mapping[str, str] | None = None
@@ -103,7 +101,7 @@ class InventoryLease:
         self._not_before_s = float("-inf")
         self._backoff_s = 0.0
         self._said = self._left_out = ""
-        self._thread = threading.Thread(target=self._run, name="inventory", daemon=True)
+        self._thread = runtime.thread(target=self._run, name="inventory")
 
     def start(self) -> None:
         """Starts the thread."""
@@ -131,7 +129,7 @@ class InventoryLease:
         while True:
             with self._news:
                 while not self._stopping and (wait_s := self._wait_s()) > 0:
-                    self._news.wait(min(wait_s, threading.TIMEOUT_MAX))
+                    self._news.wait(min(wait_s, runtime.LONGEST_WAIT_S))
                 if self._stopping or self._latest is None:
                     return
                 moment, self._is_new = self._latest, False
@@ -158,7 +156,7 @@ class InventoryLease:
                 event(logging.INFO, "what the node has is published again")
             self._written, self._said, self._backoff_s = annotations, "", 0.0
             # Nodes that started together must not write together for ever.
-            self._try_again(LEAST_BETWEEN_S, REFRESH_S * random.uniform(0.8, 1.0))
+            self._try_again(LEAST_BETWEEN_S, REFRESH_S * runtime.uniform(0.8, 1.0))
 
     def _annotations(self, moment: NodeMoment) -> Mapping[str, str]:
         fitted = fitted_value(published_node(moment))
@@ -181,7 +179,7 @@ class InventoryLease:
             )
         self._said = problem
         self._backoff_s = min(BACKOFF_MOST_S, self._backoff_s * 2 or BACKOFF_FIRST_S)
-        wait_s = self._backoff_s * random.uniform(0.5, 1.0)
+        wait_s = self._backoff_s * runtime.uniform(0.5, 1.0)
         self._try_again(wait_s, wait_s)
 
     def _try_again(self, with_news_s: float, without_s: float) -> None:

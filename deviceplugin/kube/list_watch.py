@@ -12,10 +12,7 @@ kept here but the version.
 
 import contextlib
 import logging
-import random
 import socket
-import threading
-import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Generic, TypeVar
@@ -23,6 +20,7 @@ from typing import Generic, TypeVar
 import httpx2
 import msgspec
 
+from deviceplugin import runtime
 from deviceplugin.log import event
 
 from .api_client import ApiRefused, ApiServer, ApiUnreachable
@@ -86,11 +84,11 @@ class Follower(Generic[_T]):
         self._version = ""
         self._pause_s, self._failures = FIRST_PAUSE_S, 0
         self._told: set[str] = set()
-        self._synced, self._stopping = threading.Event(), threading.Event()
-        self._hurried = threading.Event()
+        self._synced, self._stopping = runtime.event(), runtime.event()
+        self._hurried = runtime.event()
         self._alive_at_s = 0.0
         self._response: httpx2.Response | None = None
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread = runtime.thread(target=self._run, name=name)
         self.problem = ""
         self.malformed = 0
 
@@ -123,11 +121,11 @@ class Follower(Generic[_T]):
         """A watch is alive, or was so within `CURRENT_S`."""
         if not self._synced.is_set():
             return False
-        return self._response is not None or time.monotonic() - self._alive_at_s < CURRENT_S
+        return self._response is not None or runtime.monotonic() - self._alive_at_s < CURRENT_S
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            began_s = time.monotonic()
+            began_s = runtime.monotonic()
             try:
                 if not self._version:
                     self._list()
@@ -150,7 +148,7 @@ class Follower(Generic[_T]):
                 self._version = ""
             if self._stopping.is_set():
                 return
-            lasted_s = time.monotonic() - began_s
+            lasted_s = runtime.monotonic() - began_s
             if lasted_s >= _LONG_LIVED_S:
                 self._well()
             if problem or lasted_s < FIRST_PAUSE_S:
@@ -163,12 +161,12 @@ class Follower(Generic[_T]):
             return
         self._on_list(objects)
         self._version = version
-        self._alive_at_s = time.monotonic()
+        self._alive_at_s = runtime.monotonic()
         self._synced.set()
 
     def _watch(self) -> None:
         """Follows one watch to its end."""
-        duration_s = random.randint(*WATCH_S)
+        duration_s = round(runtime.uniform(*WATCH_S))
         params = {
             **self._params,
             "watch": "true",
@@ -190,7 +188,7 @@ class Follower(Generic[_T]):
                     self._take(line)
             finally:
                 self._response = None
-                self._alive_at_s = time.monotonic()
+                self._alive_at_s = runtime.monotonic()
 
     def _take(self, line: bytes) -> None:
         try:
@@ -247,6 +245,6 @@ class Follower(Generic[_T]):
         self._pause_s, self._failures = FIRST_PAUSE_S, 0
 
     def _pause(self) -> None:
-        self._hurried.wait(self._pause_s * random.uniform(0.5, 1.0))
+        self._hurried.wait(self._pause_s * runtime.uniform(0.5, 1.0))
         self._hurried.clear()
         self._pause_s = min(LONGEST_PAUSE_S, self._pause_s * 2)

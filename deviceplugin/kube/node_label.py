@@ -10,10 +10,9 @@ server is away or does not let the agent ask, and over a restart in a file of th
 
 import json
 import logging
-import random
-import threading
 from pathlib import Path
 
+from deviceplugin import runtime
 from deviceplugin.log import event
 from deviceplugin.store.disk import Disk
 from deviceplugin.store.whole_file import replace_file
@@ -45,9 +44,9 @@ class NodeLabel:
         self._saved = _load(self._path, node_name, label)
         self._value = self._saved or ""
         self.problem = ""
-        self._news = threading.Condition()
+        self._news = runtime.condition()
         self._asked = self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="node-label", daemon=True)
+        self._thread = runtime.thread(target=self._run, name="node-label")
 
     def start(self) -> None:
         """Follows the label from now on, once it was asked for."""
@@ -79,7 +78,7 @@ class NodeLabel:
             self._save()
             with self._news:
                 # Nodes that started together must not ask together for ever.
-                self._news.wait_for(lambda: self._stopping, REFRESH_S * random.uniform(0.8, 1.2))
+                self._news.wait_for(lambda: self._stopping, REFRESH_S * runtime.uniform(0.8, 1.2))
             if not self._stopping:
                 self._ask()
 

@@ -5,10 +5,9 @@ bound, and those that one list brings by the time of their creation. It is safe 
 threads; `seen` gives an immutable state of it, made when it has changed.
 """
 
-import threading
-import time
 from collections.abc import Callable, Iterable
 
+from deviceplugin import runtime
 from deviceplugin.model.pod_requests import PodRequest
 from deviceplugin.policy.bound_pods import BoundPods, PodName
 
@@ -25,7 +24,7 @@ class PodTable:
 
     def __init__(self, node: str) -> None:
         self._node = node
-        self._news = threading.Condition()
+        self._news = runtime.condition()
         self._names: dict[str, PodName] = {}  # by uid
         self._asking: dict[str, PodRequest] = {}
         self._seen = BoundPods(node)
@@ -70,10 +69,10 @@ class PodTable:
 
     def wait(self, until: Callable[[BoundPods], bool], timeout_s: float) -> BoundPods:
         """Returns what is known as soon as it is enough, or the time is over."""
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = runtime.monotonic() + timeout_s
         with self._news:
             while not until(now := self._now(True)):
-                left_s = deadline_s - time.monotonic()
+                left_s = deadline_s - runtime.monotonic()
                 if left_s <= 0:
                     break
                 self._news.wait(left_s)
@@ -149,10 +148,10 @@ class NodePods:
 
         A watch that has failed is tried again meanwhile.
         """
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = runtime.monotonic() + timeout_s
         while True:
             self._follower.hurry()
-            left_s = deadline_s - time.monotonic()
+            left_s = deadline_s - runtime.monotonic()
             known = self._table.wait(until, min(left_s, _HURRY_EVERY_S))
             if left_s <= _HURRY_EVERY_S or until(known):
                 return known

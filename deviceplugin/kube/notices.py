@@ -8,11 +8,11 @@ may cost the API server. `Aggregator` is pure and used by one thread, the sender
 """
 
 import logging
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from deviceplugin import runtime
 from deviceplugin.log import LOGGER
 from deviceplugin.model.notices import Notice
 
@@ -64,7 +64,7 @@ class Aggregator:
             self.dropped += 1
             return None
         self._tokens -= 1
-        record = Record(notice, f"vgpu.{os.urandom(8).hex()}", now, now)
+        record = Record(notice, f"vgpu.{runtime.random_hex(8)}", now, now)
         self._open[notice] = record
         return record
 

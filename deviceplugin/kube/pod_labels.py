@@ -13,11 +13,10 @@ import contextlib
 import json
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from deviceplugin import runtime
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Owner
 
@@ -37,7 +36,7 @@ class PodLabels:
         self,
         api: ApiServer | None,
         state_dir: Path,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Starts with what an agent before this one had learnt.
 
@@ -52,9 +51,9 @@ class PodLabels:
         self._wanted: Mapping[str, Owner] = {}
         self._asked_at: dict[str, float] = {}
         self._said = ""
-        self._news = threading.Condition()
+        self._news = runtime.condition()
         self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="labels", daemon=True)
+        self._thread = runtime.thread(target=self._run, name="labels")
 
     def start(self, changed: Callable[[], None]) -> None:
         """Starts the thread, where there is an API server.

@@ -8,13 +8,13 @@ Bytes also go out: a list is encoded once for all who listen.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import grpc
 from google.protobuf.message import DecodeError
 
+from deviceplugin import runtime
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.notices import EventReason, node_notice
@@ -35,7 +35,7 @@ class PluginMethods(Protocol):
 
     resource: str
 
-    def watch(self, stopping: threading.Event, context: Any) -> Iterator[bytes]:
+    def watch(self, stopping: runtime.Event, context: Any) -> Iterator[bytes]:
         """ListAndWatch: yields encoded lists."""
 
     def prefer(self, request: Any) -> Any:
@@ -48,7 +48,7 @@ class PluginMethods(Protocol):
         """PreStartContainer."""
 
 
-def method_handlers(plugin: PluginMethods, stopping: threading.Event) -> dict[str, Any]:
+def method_handlers(plugin: PluginMethods, stopping: runtime.Event) -> dict[str, Any]:
     """Returns gRPC's handlers of all methods, by name.
 
     Args:

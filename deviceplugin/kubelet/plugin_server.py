@@ -6,8 +6,6 @@ long as the kubelet listens. A refusal travels as FAILED_PRECONDITION with its s
 kubelet shows on the pod.
 """
 
-import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 
 import grpc
 
+from deviceplugin import runtime
 from deviceplugin.core.offers import ResourceOffer
 from deviceplugin.core.service import Unit
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
@@ -60,11 +59,11 @@ class PluginServer:
         self._offer = offer
         self._observe = observe
         self._server: Any = None
-        self._pool: futures.ThreadPoolExecutor | None = None
-        self._stopping = threading.Event()
+        self._pool: futures.Executor | None = None
+        self._stopping = runtime.event()
         self._listeners: set[object] = set()
         self.streams_opened = 0
-        self._list = threading.Lock()
+        self._list = runtime.lock()
         self._listed: tuple[int, bytes] | None = None  # the last list, and its revision
 
     @property
@@ -78,13 +77,9 @@ class PluginServer:
         Raises:
             VgpuError: the socket cannot be made.
         """
-        self._stopping = threading.Event()
+        self._stopping = runtime.event()
         self.socket.unlink(missing_ok=True)
-        self._pool = futures.ThreadPoolExecutor(_THREADS, thread_name_prefix=self.socket.stem)
-        all_there = threading.Barrier(_THREADS + 1)  # made now, not one by one over the weeks
-        for _ in range(_THREADS):
-            self._pool.submit(all_there.wait)
-        all_there.wait()
+        self._pool = runtime.pool(_THREADS, self.socket.stem)
         self._server = grpc.server(self._pool, options=SERVER_OPTIONS)
         handlers = method_handlers(self, self._stopping)
         self._server.add_generic_rpc_handlers(
@@ -108,7 +103,7 @@ class PluginServer:
             self._pool = None
         self.socket.unlink(missing_ok=True)
 
-    def watch(self, stopping: threading.Event, context: Any) -> Iterator[bytes]:
+    def watch(self, stopping: runtime.Event, context: Any) -> Iterator[bytes]:
         """Yields the whole list, encoded, now and after every change of it."""
 
         def over() -> bool:
@@ -155,13 +150,13 @@ class PluginServer:
 
     def allocate(self, request: Any) -> pb.AllocateResponse:
         """Answers Allocate."""
-        started = time.perf_counter()
+        started = runtime.monotonic()
         try:
             answers = [
                 self._offer.allocate(list(r.devices_ids)) for r in request.container_requests
             ]
         finally:
-            self._observe(self.resource, time.perf_counter() - started)
+            self._observe(self.resource, runtime.monotonic() - started)
         return pb.AllocateResponse(container_responses=[_response(a) for a in answers])
 
     def pre_start(self, request: Any) -> pb.PreStartContainerResponse:

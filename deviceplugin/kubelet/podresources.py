@@ -1,11 +1,11 @@
 """The kubelet's own record of which container holds which units (podresources v1)."""
 
-import time
 from pathlib import Path
 from typing import Any
 
 import grpc
 
+from deviceplugin import runtime
 from deviceplugin.kubelet.protos import podresources_v1_pb2 as pb
 from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as rpc
 from deviceplugin.model.allocations import Owner
@@ -71,10 +71,10 @@ class PodResources:
         return listed_in(answer, self._domain)
 
     def _patiently(self) -> Any:
-        deadline = time.monotonic() + _TIMEOUT_S
+        deadline = runtime.monotonic() + _TIMEOUT_S
         limited: grpc.RpcError | None = None
         while True:
-            left = max(0.0, deadline - time.monotonic())
+            left = max(0.0, deadline - runtime.monotonic())
             try:
                 # A kubelet that was restarted a moment ago is waited for, not given up on.
                 return self._stub.List(
@@ -87,7 +87,7 @@ class PodResources:
                     raise
                 if left <= _PAUSE_S:  # the last try's own word may be no more than "too late"
                     raise limited from None
-            time.sleep(_PAUSE_S)
+            runtime.sleep(_PAUSE_S)
 
     def close(self) -> None:
         """Closes the connection."""

@@ -5,7 +5,6 @@ only after that. So it is listed, when a pod is under admission that is not know
 followed. Used where the API server cannot be asked.
 """
 
-import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import grpc
 
+from deviceplugin import runtime
 from deviceplugin.kube import pod_wire
 from deviceplugin.kube.node_pods import PodTable
 from deviceplugin.kubelet.protos import pods_v1alpha1_pb2 as pb
@@ -41,7 +41,7 @@ class PodsApi:
         self._table, self._domain = PodTable(node), domain
         self._channel = dial(self.socket)
         self._stub = rpc.PodsStub(self._channel)  # type: ignore[no-untyped-call]
-        self._listing = threading.Lock()
+        self._listing = runtime.lock()
 
     @property
     def is_there(self) -> bool:

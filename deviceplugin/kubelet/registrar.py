@@ -16,12 +16,12 @@ Used from one thread, apart from `registrations` and `unheard`.
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc
 
+from deviceplugin import runtime
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
 from deviceplugin.log import event
@@ -50,7 +50,7 @@ class Registrar:
         self,
         directory: Path,
         plugins: Callable[[], Sequence[PluginServer]],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Makes a registrar that has served nothing yet.
 
@@ -97,7 +97,7 @@ class Registrar:
                 if code is not None:
                     continue
                 self._registered[plugin.resource] = kubelet
-                self._since[plugin.resource] = time.time()
+                self._since[plugin.resource] = runtime.epoch()
                 self._listening[plugin.resource] = Listening(self._clock(), opened)
             elif plugin.resource in self._registered:
                 self._look_for_stream(plugin)

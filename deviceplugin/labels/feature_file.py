@@ -9,10 +9,10 @@ import contextlib
 import os
 import re
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from deviceplugin import runtime
 from libvgpu.errors import VgpuError
 
 from .free_labels import CAPABLE
@@ -25,7 +25,7 @@ _FRESH_S = 180.0
 class FeatureFile:
     """One feature file."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float] = runtime.epoch) -> None:
         """Writes nothing yet.
 
         Args:

@@ -9,10 +9,10 @@ of `ApiOutput` are called by the loop, what it applies by the thread.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from deviceplugin import runtime
 from deviceplugin.log import LOGGER, event
 from libvgpu.errors import VgpuError
 
@@ -101,11 +101,11 @@ class ApiOutput:
             apply: one of the functions above, with all but the labels.
         """
         self._apply = apply
-        self._news = threading.Condition()
+        self._news = runtime.condition()
         self._wanted: Mapping[str, str] | None = None
         self._ending = False
         self._said = ""
-        self._thread = threading.Thread(target=self._run, name="node-labels", daemon=True)
+        self._thread = runtime.thread(target=self._run, name="node-labels")
         self._thread.start()
 
     def write(self, labels: Mapping[str, str]) -> None:

@@ -5,10 +5,10 @@ what somebody else took away. A fault is logged once, and tried again; it never 
 """
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from deviceplugin import runtime
 from deviceplugin.config.label_settings import LabelSettings, LabelTarget
 from deviceplugin.log import event
 from deviceplugin.model.gpus import Gpu
@@ -45,7 +45,7 @@ class LabelPublisher:
         look_at: Callable[[LabelSettings], tuple[Sequence[Gpu], Offered]],
         output_of: Callable[[LabelSettings], LabelOutput | None],
         machine_of: Callable[[str], Machine] = read_machine,
-        epoch_s: Callable[[], float] = time.time,
+        epoch_s: Callable[[], float] = runtime.epoch,
     ) -> None:
         """Writes nothing yet.
 

@@ -119,7 +119,8 @@ class Daemon:
                 else:
                     os.unlink(entry.path)
         except OSError as error:
-            raise MpsError(f"{error.filename} cannot be prepared: {error.strerror}") from None
+            where = error.filename or self._pipe  # a call on a descriptor names no file
+            raise MpsError(f"{where} cannot be prepared: {error.strerror}") from None
         if left:
             event(
                 logging.WARNING,

@@ -12,12 +12,11 @@ import logging
 import math
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from deviceplugin import runtime
 from deviceplugin.log import event
 from deviceplugin.model.notices import EventReason, node_notice
 from libvgpu.errors import MpsError
@@ -91,8 +90,8 @@ class MpsKeeper:
         self._demand = demand
         self._telling = MpsTelling(demand, is_running)
         self._timeout_s = ready_timeout_s
-        self._lock = threading.Lock()
-        self._waiting = threading.BoundedSemaphore(MOST_WAITING)
+        self._lock = runtime.lock()
+        self._waiting = runtime.semaphore(MOST_WAITING)
         self._child: subprocess.Popen[bytes] | None = None
         self._said = self._problem_said = ""
         self._not_before = 0.0
@@ -118,7 +117,7 @@ class MpsKeeper:
         elif not wanted.gpus and not state.gpus:
             return  # nothing to run, and nothing to put back
         elif self._spawn:
-            if self._child is None and time.monotonic() >= self._not_before:
+            if self._child is None and runtime.monotonic() >= self._not_before:
                 self._start()
         else:
             self._say("waiting for the MPS daemons of another process", wanted)
@@ -144,7 +143,7 @@ class MpsKeeper:
             )
         try:
             timeout_s = max(0.0, min(self._timeout_s, within_s))
-            deadline = time.monotonic() + timeout_s
+            deadline = runtime.monotonic() + timeout_s
             for uuid in uuids:
                 self._wait_for_one(uuid, under_mps, deadline, timeout_s)
         finally:
@@ -174,7 +173,7 @@ class MpsKeeper:
 
     def _wait_for_one(self, uuid: str, under_mps: bool, deadline: float, timeout_s: float) -> None:
         while (problem := self._problem(uuid, under_mps, deadline)) is not None:
-            if time.monotonic() >= deadline:
+            if runtime.monotonic() >= deadline:
                 what = (
                     f"the MPS daemon of GPU {uuid} is not ready"
                     if under_mps
@@ -184,7 +183,7 @@ class MpsKeeper:
                     f"{what} after {timeout_s:.0f} s: {problem}",
                     hint=f"look into {self._log_path()}",
                 )
-            time.sleep(_POLL_S)
+            runtime.sleep(_POLL_S)
 
     def _is_ever_under_mps(self, uuids: Sequence[str]) -> bool:
         """Returns whether a GPU is under MPS now, or was to be at the last look."""
@@ -210,7 +209,7 @@ class MpsKeeper:
         state = self._state()
         now = state.gpus.get(uuid)
         if not runner_alive(self._run_dir):
-            left_s = max(_LEAST_ASK_S, deadline - time.monotonic())
+            left_s = max(_LEAST_ASK_S, deadline - runtime.monotonic())
             if under_mps and is_ready(
                 self._run_dir, uuid, left_s, lambda: runner_alive(self._run_dir)
             ):
@@ -250,7 +249,7 @@ class MpsKeeper:
                 log=self._log_path(),
             )
         self._child = None
-        self._not_before = time.monotonic() + _RETRY_AFTER_S
+        self._not_before = runtime.monotonic() + _RETRY_AFTER_S
 
     def _start(self) -> None:
         path = self._log_path()

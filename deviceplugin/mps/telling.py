@@ -6,10 +6,10 @@ thread.
 """
 
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from deviceplugin import runtime
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, container_notice, node_notice
@@ -36,7 +36,7 @@ class MpsTelling:
         self,
         tenants: Tenants,
         is_running: Callable[[str], bool],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Has told nothing yet; what the first state says is old.
 

@@ -21,12 +21,13 @@ thread may ask: what is kept is replaced as a whole.
 
 import os
 import stat
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+
+from deviceplugin import runtime
 
 NAME = "kubelet_internal_checkpoint"
 #: Twice all units of a node and an answer for each container take less than half of this.
@@ -128,7 +129,7 @@ class KubeletCheckpoint:
         kubelet_dir: Path,
         domain: str,
         mounts_of: Callable[[bytes], Mapping[str, str]],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Reads nothing yet.
 

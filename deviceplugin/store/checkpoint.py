@@ -13,12 +13,12 @@ Synchronised by a lock of its own, which may be taken under the agent's. `compac
 part without it, so it may run during `put` and `drop` without holding them up.
 """
 
-import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from deviceplugin import runtime
 from deviceplugin.model.allocations import Allocation
 from libvgpu.errors import VgpuError
 
@@ -54,7 +54,7 @@ class Checkpoint:
     def __init__(self, state_dir: Path, disk: Disk | None = None) -> None:
         self.path = state_dir / NAME
         self._disk = disk or Disk()
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self._file = LogFile(self.path, self._disk)
         self._live: dict[str, Allocation] = {}  # what the file says
 

@@ -12,13 +12,12 @@ is lost here, and stands in the log.
 
 import contextlib
 import os
-import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 
+from deviceplugin import runtime
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import Notice
 
@@ -55,8 +54,8 @@ class EventFile:
     def __init__(
         self,
         state_dir: Path,
-        epoch_s: Callable[[], float] = time.time,
-        clock_s: Callable[[], float] = time.monotonic,
+        epoch_s: Callable[[], float] = runtime.epoch,
+        clock_s: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Writes nothing yet.
 
@@ -66,7 +65,7 @@ class EventFile:
         """
         self._path = state_dir / FILE
         self._epoch_s, self._clock_s = epoch_s, clock_s
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self._last: dict[Notice, tuple[float, int]] = {}  # when it was written, and left out since
 
     def add(self, notice: Notice) -> None:

@@ -18,12 +18,12 @@ For any thread. The lock here is held for no system call that may wait.
 """
 
 import os
-import threading
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from deviceplugin import runtime
 from libvgpu.errors import RegionBusyError
 from libvgpu.region_files import LIMITS_MODE, USAGE_MODE, open_ours, open_shared
 
@@ -54,7 +54,7 @@ class HeldFiles:
 
     def __init__(self) -> None:
         """Holds nothing yet."""
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self._open: dict[Path, int] = {}
         self._waiting: set[Path] = set()  # a thread waits for these, or restores them
         self._uncounted: set[Path] = set()  # their file system does not count blocks as asked
@@ -158,7 +158,7 @@ class HeldFiles:
             self._open[path] = descriptor
 
     def _start(self, work: Callable[[], None]) -> None:
-        threading.Thread(target=work, name="held file", daemon=True).start()
+        runtime.thread(target=work, name="held file").start()
 
     def _wait_for(self, path: Path) -> None:
         descriptor = -1

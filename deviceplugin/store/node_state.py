@@ -11,11 +11,10 @@ survives a kill at any instruction, and a full disk leaves the book as it was.
 """
 
 import logging
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import replace
 
+from deviceplugin import runtime
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.gpus import Gpu
@@ -41,7 +40,7 @@ class NodeState:
         checkpoint: Checkpoint,
         wanted: Layout = _NOTHING,
         gpus: tuple[Gpu, ...] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
     ) -> None:
         """Makes an empty state; `load` fills it.
 
@@ -50,7 +49,7 @@ class NodeState:
             gpus: those of the node, shared or not; those of ``wanted`` where nobody says.
             clock: seconds, monotonic.
         """
-        self.lock = threading.Lock()
+        self.lock = runtime.lock()
         self.book = AllocationBook()
         self.layout = self.wanted = wanted
         self.gpus = tuple(shared.gpu for shared in wanted.gpus) if gpus is None else gpus
@@ -65,7 +64,7 @@ class NodeState:
         #: Which allocation was let start last on each GPU that is under MPS.
         self.last_started: dict[str, str] = {}
         self._left_out = _NOTHING  # whose withheld and unmatched parts were said last
-        self._changed = threading.Condition(self.lock)
+        self._changed = runtime.condition(self.lock)
         self._announced: tuple[Set[str], Set[str], Layout] = set(), set(), wanted
         self._returned: Set[str] = frozenset()
         self._returned_at_s = 0.0

@@ -106,7 +106,8 @@ class SliceStore:
                 self.run_dir / "allocations", self.run_dir / "spare", self.state_dir / "lib"
             )
         except OSError as error:
-            raise VgpuError(f"{error.filename} cannot be prepared: {error.strerror}") from None
+            where = error.filename or self.run_dir  # a call on a descriptor names no file
+            raise VgpuError(f"{where} cannot be prepared: {error.strerror}") from None
 
     @property
     def build(self) -> str:

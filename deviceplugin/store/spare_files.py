@@ -14,6 +14,7 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
+from deviceplugin import runtime
 from deviceplugin.log import event
 from libvgpu import region
 from libvgpu.errors import RegionError
@@ -66,7 +67,7 @@ class SpareFiles:
     def fill(self) -> None:
         """Makes some of the missing sets; a full file system is said once and tried again."""
         for _ in range(min(_MADE_AT_ONCE, self._count - len(self._ready))):
-            name = os.urandom(6).hex()
+            name = runtime.random_hex(6)
             new, ready = self._root / f"new-{name}", self._root / name
             try:
                 region.create(new, _NOBODY)
@@ -115,7 +116,7 @@ class SpareFiles:
 
     def discard(self, directory: Path) -> None:
         """Removes a container's directory, whole or not at all, whenever we are killed."""
-        doomed = self._root / f"new-gone-{os.urandom(6).hex()}"
+        doomed = self._root / f"new-gone-{runtime.random_hex(6)}"
         try:
             os.rename(directory, doomed)
         except FileNotFoundError:

@@ -11,11 +11,12 @@ failed may be there with a part. `open` takes all records from it: what a restar
 
 import copy
 import random
-import threading
 import uuid
 from pathlib import Path
 
 import grpc
+
+from deviceplugin import runtime
 
 from . import checkpoint_file
 from .merge import RunOptions, merge_answers
@@ -40,10 +41,10 @@ class DeviceManager:
         """
         self.path = path
         self.affinity = affinity
-        self.changed = threading.Condition()  # also the lock of the tables
+        self.changed = runtime.condition()  # also the lock of the tables
         self._order, self._uids = order, copy.copy(order)
-        self._admission = threading.Lock()
-        self._writing = threading.Lock()
+        self._admission = runtime.lock()
+        self._writing = runtime.lock()
         self._table = UnitTable(forgets_in_flight)
         self._plugins: dict[str, Plugin] = {}
         self._known: set[str] = set()  # resources registered before it was opened

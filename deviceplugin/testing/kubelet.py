@@ -6,15 +6,14 @@ was given comes back from ``kubelet_internal_checkpoint``, and the plugins must 
 
 import random
 import re
-import time
 from collections.abc import Callable, Iterable
-from concurrent import futures
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import grpc
 
+from deviceplugin import runtime
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as plugin_rpc
 from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as podresources_rpc
@@ -153,13 +152,13 @@ class StandInKubelet:
         Raises:
             VgpuError: naming what is still missing when the time is over.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline = runtime.monotonic() + timeout_s
         while True:
             have = self.allocatable()
             missing = sorted(name for name in resources if not have.get(name))
             if not missing:
                 return
-            if time.monotonic() > deadline:
+            if runtime.monotonic() > deadline:
                 raise VgpuError(
                     f"after {timeout_s:.0f} s no plugin offers {', '.join(missing)}; "
                     f"registered are: {', '.join(sorted(have)) or 'none'}"
@@ -213,7 +212,7 @@ class StandInKubelet:
 
     def _serve(self, socket: Path, add: Callable[[Any], None]) -> Any:
         server = grpc.server(
-            futures.ThreadPoolExecutor(_THREADS),
+            runtime.pool(_THREADS, "kubelet"),
             options=[
                 ("grpc.max_receive_message_length", _MESSAGE_LIMIT_BYTES),
                 ("grpc.max_send_message_length", _MESSAGE_LIMIT_BYTES),

@@ -5,13 +5,13 @@ options before the registration is answered, as the kubelet does. A thread then 
 each message replaces the whole list. When the stream ends, every device counts as unhealthy.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
+from deviceplugin import runtime
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2_grpc as rpc
 
@@ -68,9 +68,7 @@ class Plugin:
         except grpc.RpcError:
             self._channel.close()
             raise
-        self._reader = threading.Thread(
-            target=self._read_devices, name=f"watch {resource}", daemon=True
-        )
+        self._reader = runtime.thread(target=self._read_devices, name=f"watch {resource}")
 
     def start(self) -> None:
         """Begins to read the device list."""

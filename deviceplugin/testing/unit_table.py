@@ -9,8 +9,9 @@ it was asked to be as forgetful.
 A lock of its own; taken last.
 """
 
-import threading
 from collections.abc import Iterable
+
+from deviceplugin import runtime
 
 from .records import AdmittedPod
 
@@ -20,7 +21,7 @@ class UnitTable:
 
     def __init__(self, forgets_in_flight: bool = False) -> None:
         self._forgets = forgets_in_flight
-        self._lock = threading.Lock()
+        self._lock = runtime.lock()
         self._given: dict[str, set[str]] = {}
         self._in_flight: dict[str, set[str]] = {}
 

@@ -21,11 +21,10 @@ only its GPU is not looked at.
 
 import logging
 import os
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from deviceplugin import runtime
 from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.notices import EventReason, node_notice
@@ -75,7 +74,7 @@ class MemoryWatch:
         attribution: ProcessAttribution,
         policy: WatchPolicy,
         read: Callable[[Sequence[str]], Mapping[str, GpuReading]] = read_gpus,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = runtime.monotonic,
         turned: Callable[[], None] = lambda: None,
     ) -> None:
         """Makes a watch that does not run yet.
@@ -98,8 +97,8 @@ class MemoryWatch:
         self._most: dict[tuple[str, str], int] = {}
         self._ended = 0
         self._dying: set[tuple[int, int]] = set()
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="memory", daemon=True)
+        self._stop = runtime.event()
+        self._thread = runtime.thread(target=self._run, name="memory")
 
     def start(self) -> None:
         """Begins."""

@@ -4,7 +4,7 @@
 pods of all shapes come, fail, start and go, both sides are restarted, and at the end of each
 history all pods go at once. After every step the kubelet's own record and the files of the slices
 are held against what was asked for. A breach is an AssertionError that names the seed. On a
-`SteppedNode` the seed replays the life exactly, on other nodes up to the timing of threads.
+`WorldNode` the seed replays the life exactly, on other nodes up to the timing of threads.
 """
 
 import random

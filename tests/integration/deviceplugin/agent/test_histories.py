@@ -1,16 +1,18 @@
-"""Random histories of a kubelet with the agent's core, and faults they notice.
+"""Random histories of a kubelet with the whole agent, and faults they notice.
 
-Each is the life of one seed on a node that the seed alone decides (`SteppedNode`). Lives of agents
-with threads and gRPC are in `test_running_histories.py`.
+Each is the life of one seed in a world that the seed alone decides (`support/world`). gRPC itself
+is tested by `kubelet/test_over_grpc.py`, kills of a real process by `test_kills.py`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from deviceplugin.core import enforcement, startup
+from deviceplugin.inventory.health import Verdicts
+from deviceplugin.kubelet.listening import Listening
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.units import Half
 from deviceplugin.policy import offer, pairing, podresources_listing
@@ -21,12 +23,16 @@ from deviceplugin.policy.offer import unit_names
 from deviceplugin.recovery.rebuild import Rebuilt
 from deviceplugin.store import node_state, slice_files
 from deviceplugin.store.checkpoint import Checkpoint, Loaded
+from deviceplugin.store.node_state import NodeState
 from libvgpu.limits import ContainerLimits
 from support.kill_histories import UnderKills
-from support.seeded_lives import (
+from support.sharing_histories import SharingHistory
+from support.world.fault_histories import UnderFaults
+from support.world.lives import (
     KINDS,
     Kind,
     edits,
+    faults,
     forgets,
     kills,
     live,
@@ -35,8 +41,7 @@ from support.seeded_lives import (
     pairs,
     small_shim,
 )
-from support.sharing_histories import SharingHistory
-from support.stepped_node import SteppedNode
+from support.world.node import WorldNode
 
 MOST_SEEDS = 60  # a fault is to be noticed within these
 #: What becomes of an allocation that the agent does not know any more.
@@ -59,9 +64,11 @@ def test_no_life_breaks_a_promise(kind: Kind, request: pytest.FixtureRequest) ->
             assert each.kills == each.life.steps // 2
     if lived and kind is kills:
         assert sum(each.in_midst for each in lived if isinstance(each, UnderKills)) > 100
+    if lived and kind is faults:
+        assert sum(each.faults for each in lived if isinstance(each, UnderFaults)) > 2 * len(lived)
     if lived:  # else one life is repeated
         steps = sum(each.life.steps for each in lived)
-        assert sum(each.admitted for each in lived) > steps / 5
+        assert sum(each.admitted for each in lived) > steps / (10 if kind is faults else 5)
         assert sum(each.started for each in lived) > steps / 20
         shared = [each for each in lived if isinstance(each, SharingHistory)]
         assert all(each.edits for each in shared) or sum(len(each.drained) for each in shared) > 10
@@ -71,7 +78,11 @@ def test_no_life_breaks_a_promise(kind: Kind, request: pytest.FixtureRequest) ->
 def test_a_seed_says_all_that_happens(kind: Kind) -> None:
     nodes = [live(kind, seed).node for seed in (5, 5, 6)]
 
-    first, again, other = (each.trace.digest() for each in nodes if isinstance(each, SteppedNode))
+    first, again, other = (
+        each.turns.trace.digest() + each.answers.digest()
+        for each in nodes
+        if isinstance(each, WorldNode)
+    )
     assert first == again != other
 
 
@@ -147,12 +158,38 @@ def saves_after_the_answer(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Checkpoint, "load", load)
 
 
+def keeps_gpus_ill(patch: pytest.MonkeyPatch) -> None:
+    note = Verdicts.note_answer
+
+    def only_bad(self: Verdicts, uuid: str, problem: str) -> None:
+        if problem:
+            note(self, uuid, problem)
+
+    patch.setattr(Verdicts, "note_answer", only_bad)
+
+
+def registers_once(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Listening, "is_due", lambda *_: False)
+
+
+def enters_before_it_saves(patch: pytest.MonkeyPatch) -> None:
+    def commit(self: NodeState, put: Iterable[Allocation] = (), drop: Iterable[str] = ()) -> None:
+        changed, gone = list(put), list(drop)
+        for each in gone:
+            self.book.drop(each)
+        for allocation in changed:
+            self.book.put(allocation)
+        self._checkpoint.record(changed, gone)
+
+    patch.setattr(NodeState, "commit", commit)
+
+
 @pytest.mark.parametrize(
     ("kind", "plant", "said"),
     [
         (pairs, splits_pairs, "is split"),
         (forgets, gives_held_units, "is (given to|split)"),
-        (pairs, leaks, "was refused with"),
+        (pairs, leaks, "(was refused with|every allocation is freed)"),
         (pairs, forgets_over_a_restart, FORGOTTEN),
         (kills, forgets_over_a_restart, FORGOTTEN),
         (kills, saves_after_the_answer, FORGOTTEN),
@@ -160,6 +197,9 @@ def saves_after_the_answer(patch: pytest.MonkeyPatch) -> None:
         (pairs, shares_files, "share the files"),
         (edits, takes_edits_at_once, "(are not healthy|slices|given to)"),
         (edits, withdraws_held_units, "are not healthy"),
+        (faults, keeps_gpus_ill, "is offered"),
+        (faults, registers_once, "is (offered|registered)"),
+        (faults, enters_before_it_saves, "every allocation is freed"),
     ],
 )
 def test_a_planted_fault_is_noticed(

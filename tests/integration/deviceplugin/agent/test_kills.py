@@ -1,7 +1,7 @@
 """The agent's process killed at random instants of random histories: no slice twice, none lost.
 
-An instant is a matter of time, so a seed does not replay a life here. In the gate the agent's core
-is killed at counted changes of its files (`test_histories.py`), and its process, once, in
+An instant is a matter of time, so a seed does not replay a life here. In the gate the agent is
+killed at counted changes of its files (`test_histories.py`), and its process, once, in
 `recovery/test_recovery.py`.
 """
 
@@ -24,8 +24,8 @@ from support import ROOT
 from support.histories import CORE, MEMORY, MEMORY_UNITS, Life
 from support.in_process_node import GIB, wait_until_lost
 from support.kill_histories import UnderKills
-from support.seeded_lives import KILLS as WEIGHTS
 from support.waiting import PATIENCE_S, wait_until
+from support.world.lives import KILLS as WEIGHTS
 from vgpuctl.agent_client import agent_report
 
 KILLS = 200

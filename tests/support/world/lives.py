@@ -1,4 +1,8 @@
-"""Short lives on stepped nodes, each of one seed and of one kind."""
+"""Short lives in worlds, each of one seed and of one kind.
+
+What the kinds hold in common is said by `histories`. The last kind has faults of all sorts come
+and go; some minutes after they are over the node has to be as if there had been none.
+"""
 
 import os
 import subprocess
@@ -14,14 +18,14 @@ from deviceplugin.core.admission import Admission
 from deviceplugin.store.slice_files import Answer
 from libvgpu import artifacts
 
-from .histories import History, Life
-from .in_process_node import MPS_GPU, SPARE_GPU, VGPU_GPU
-from .kill_histories import UnderKills
-from .kill_points import KillPoints
-from .seeds import how_to_repeat, seeds
-from .sharing_histories import SharingHistory, WantedSharing
-from .stepped_node import SteppedNode
-from .waiting import PATIENCE_S
+from ..histories import History, Life
+from ..in_process_node import MPS_GPU, SPARE_GPU, VGPU_GPU
+from ..kill_histories import UnderKills
+from ..seeds import how_to_repeat, seeds
+from ..sharing_histories import SharingHistory, WantedSharing
+from ..waiting import PATIENCE_S
+from .fault_histories import UnderFaults
+from .node import WorldNode
 
 GPUS = (MPS_GPU, VGPU_GPU, SPARE_GPU)
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
@@ -33,6 +37,10 @@ EDITS = {"pair": 40, "end": 35, "start": 15, "edit": 8, "restart agent": 1, "res
 FORGETS = {"pair": 50, "several": 8, "end": 10, "start": 25}
 KILLS = {"pair": 40, "several": 8, "init": 10, "end": 35, "start": 40}
 
+FAULTS = {"pair": 45, "several": 6, "init": 4, "end": 30, "start": 30, "list": 8, "away": 5,
+          "gpu": 3, "clock": 5, "full": 4, "stream": 3, "restart agent": 2,
+          "restart kubelet": 2}  # fmt: skip
+
 #: In memory, where there is such a place: nothing here asks what a power cut leaves.
 _FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
@@ -41,16 +49,16 @@ Kind = Callable[[Path, int, pytest.MonkeyPatch], History]
 
 
 def pairs(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
-    return History(SteppedNode(base, seed, CONFIG, GPUS), seed, Life(12, weights=PAIRS))
+    return History(WorldNode(base, seed, CONFIG, GPUS, patch), seed, Life(12, weights=PAIRS))
 
 
 def everything(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
-    return History(SteppedNode(base, seed, CONFIG, GPUS), seed, Life(12))
+    return History(WorldNode(base, seed, CONFIG, GPUS, patch), seed, Life(12))
 
 
 def forgets(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
     """The kubelet loses the units of a call when somebody lists meanwhile (kubernetes#137534)."""
-    node = SteppedNode(base, seed, CONFIG, GPUS, forgets=True)
+    node = WorldNode(base, seed, CONFIG, GPUS, patch, forgets=True)
     history = History(node, seed, Life(16, weights=FORGETS))
     history.ends_meanwhile = True
     history.may_be_refused = True  # it offers units that are held, and asks nobody else
@@ -63,16 +71,24 @@ def edits(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
     for gpu in GPUS:
         (base / "r" / "mps" / gpu.uuid / "pipe").mkdir(parents=True)
     (base / "r").chmod(0o700)
-    return SharingHistory(SteppedNode(base, seed, SHARING, GPUS), seed, Life(20, weights=EDITS))
+    return SharingHistory(
+        WorldNode(base, seed, SHARING, GPUS, patch), seed, Life(20, weights=EDITS)
+    )
 
 
 def kills(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
     """The agent is killed."""
-    node = SteppedNode(base, seed, CONFIG, GPUS, points=KillPoints(patch))
+    node = WorldNode(base, seed, CONFIG, GPUS, patch)
     return UnderKills(node, seed, Life(16, weights=KILLS))
 
 
-KINDS: tuple[Kind, ...] = (pairs, everything, forgets, edits, kills)
+def faults(base: Path, seed: int, patch: pytest.MonkeyPatch) -> History:
+    """Whatever the node leans on fails for a while."""
+    node = WorldNode(base, seed, CONFIG, GPUS, patch)
+    return UnderFaults(node, seed, Life(20, weights=FAULTS))
+
+
+KINDS: tuple[Kind, ...] = (pairs, everything, forgets, edits, kills, faults)
 
 
 def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History) -> None:
@@ -112,9 +128,13 @@ def live(kind: Kind, seed: int) -> History:
     ):
         history = kind(Path(base), seed, patch)
         node = history.node
-        assert isinstance(node, SteppedNode)
+        assert isinstance(node, WorldNode)
         try:
+            node.wait_until(lambda: any(node.kubelet.allocatable().values()), "anything is offered")
+            node.wait_until(node.is_registered, "all is registered")
             history.run()
+        except AssertionError as error:
+            raise AssertionError(f"{error}\ntrace {node.turns.trace.hexdigest()}") from error
         finally:
             node.close()
         return history

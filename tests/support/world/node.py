@@ -1,0 +1,264 @@
+"""A node of a world: the whole agent, and a kubelet, over one set of directories.
+
+The agent is `agent.run` itself, with everything it starts. Only its HTTP pages are not served, its
+GPUs are the world's, and no process of a container's is there to be looked at. The kubelet is the
+stand-in, with its threads and its sockets.
+"""
+
+import gc
+import hashlib
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+import pytest
+
+from deviceplugin import agent, runtime
+from deviceplugin.http.agent_state import AgentState
+from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.kubelet.podresources import PodResources
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletCheckpoint
+from deviceplugin.settings import AgentSettings
+from deviceplugin.testing import AdmittedPod, PodManifest, StandInKubelet
+from libvgpu.errors import VgpuError
+
+from .api import NODE, WorldApi
+from .disk import AgentDisk
+from .gpus import WorldGpus
+from .turns import Process, Turn, Turns
+from .waits import Event, WorldRuntime
+from .wire import Wire
+
+DOMAIN = "nvidia.com"
+_PATIENCE_S = 120.0
+_RESTARTED_AFTER_S = 5.0
+
+
+class WorldKubelet(StandInKubelet):
+    """The stand-in, whose pods come from an API server."""
+
+    api: WorldApi
+
+    def admit(self, manifest: PodManifest) -> AdmittedPod:
+        self.api.bind(manifest)
+        try:
+            return super().admit(manifest)
+        except BaseException:
+            self.api.delete(manifest.name)
+            raise
+
+    def finish(self, pod: AdmittedPod) -> None:
+        super().finish(pod)
+        self.api.delete(pod.manifest.name)
+
+
+class WorldNode:
+    """The node.
+
+    Attributes:
+        answers: of all that the agent answered, so that two lives can be told apart.
+        hides_record: nobody may read the kubelet's checkpoint.
+        restarts: an agent that says why it cannot run is started again, as the kubelet does.
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        seed: int,
+        config: str,
+        gpus: tuple[Gpu, ...],
+        patch: pytest.MonkeyPatch,
+        forgets: bool = False,
+    ) -> None:
+        """Starts both.
+
+        Args:
+            seed: of all that happens.
+            gpus: of the node.
+            patch: holds the world in place.
+            forgets: see `StandInKubelet`.
+        """
+        self.state_dir, self.run_dir, self.kubelet_dir = base / "s", base / "r", base / "k"
+        self.config, self.gpus = base / "config.yaml", gpus
+        self.config.write_text(config)
+        self._base = str(base).encode()
+        self.answers = hashlib.blake2b(digest_size=8)
+        self.turns = Turns(seed)
+        self.runtime = WorldRuntime(self.turns)
+        self.wire = Wire(self.turns, self._note)
+        self.disk = AgentDisk(self.turns, patch)
+        self.api = WorldApi(self.turns)
+        self.inventory = WorldGpus(self.turns, gpus)
+        self._agent: Process | None = None
+        self._main: Turn | None = None
+        self._said: AgentState | None = None
+        self.hides_record = self.restarts = False
+        patch.setattr(runtime, "_in_use", self.runtime)
+        patch.setitem(sys.modules, "pynvml", self.inventory.bindings())
+        patch.setattr(grpc, "server", self.wire.server)
+        patch.setattr(grpc, "insecure_channel", self.wire.insecure_channel)
+        patch.setattr(agent, "_serve_pages", self._take_pages)
+        patch.setattr(ApiServer, "from_environment", lambda environ: self.api)
+        patch.setattr(agent, "NodeArbiters", _NoArbiters)
+        patch.setattr(agent, "MpsKeeper", _ReadyMps)
+        patch.setattr(KubeletCheckpoint, "read", self._record(KubeletCheckpoint.read))
+        self.kubelet = WorldKubelet(
+            self.kubelet_dir, seed, forgets_in_flight=forgets, makes_pod_directories=True
+        )
+        self.kubelet.api = self.api
+        self.kubelet.start()
+        self.start_agent()
+
+    def _note(self, answer: bytes) -> bytes:
+        # Sorted, since the order of a map's entries is protobuf's own.
+        self.answers.update(bytes(sorted(answer.replace(self._base, b""))))
+        return answer
+
+    def _record(
+        self, read: Callable[[KubeletCheckpoint], CheckpointReading]
+    ) -> Callable[[KubeletCheckpoint], CheckpointReading]:
+        hidden = CheckpointReading((), "nobody may read it")
+        return lambda record: hidden if self.hides_record else read(record)
+
+    def _take_pages(self, settings: Any, service: Any, metrics: Any, said: Any, ends: Any) -> str:
+        self._said = said
+        return "none"
+
+    # ---- the agent ---------------------------------------------------------------------------
+
+    def start_agent(self) -> None:
+        """Starts an agent over what is on the disk."""
+        self._said = self._main = None
+        self._agent = process = Process("agent")
+        process.ends.append(lambda: self.wire.lose(process))
+        self.disk.process = process
+        self._stop: Any = Event(self.turns)
+        settings = AgentSettings(
+            self.config, self.kubelet_dir, self.state_dir, self.run_dir, "127.0.0.1:0", NODE,
+            spawn_mps=False, watch_health=True,
+        )  # fmt: skip
+        stop = cast(threading.Event, self._stop)
+        self._main = self.turns.begin(
+            process, lambda: agent.run(settings, self.inventory, stop), "agent"
+        )
+
+    def stop_agent(self) -> None:
+        """Ends the agent as SIGTERM does; the kubelet knows that on return."""
+        if self._main is not None and not self._main.has_ended:
+            self._stop.set()
+            self.turns.join(self._main, _PATIENCE_S)
+            assert self._main.has_ended, "the agent does not stop"
+        self._check_main()
+        self.kill()
+
+    def _check_main(self) -> None:
+        """Has the agent that ended by itself restarted, where that is to be expected."""
+        failure = None if self._main is None else self._main.failure
+        if failure is None:
+            return
+        if not (self.restarts and isinstance(failure, VgpuError)):
+            raise AssertionError(f"the agent failed: {failure!r}") from failure
+        self.kill()
+        self.turns.sleep(_RESTARTED_AFTER_S)
+        self.start_agent()
+
+    def arm(self, kill_at: int) -> None:
+        """Has the agent killed before its next change but so many."""
+        self.disk.arm(kill_at)
+
+    def kill(self) -> bool:
+        """Kills the agent, if it lives, and returns whether it did; the next one may live."""
+        assert self._agent is not None
+        lived = not self._agent.is_dead
+        self.turns.kill(self._agent)
+        self.disk.arm(None)
+        self.wait_until(lambda: not any(self.kubelet.allocatable().values()), "the kubelet knows")
+        return lived
+
+    def _revive(self) -> None:
+        """Starts an agent again that was killed while it started."""
+        self._check_main()
+        if self._agent is not None and self._agent.is_dead:
+            self.disk.arm(None)
+            self.start_agent()
+
+    def is_healthy(self) -> bool:
+        """Returns what a probe of the agent is told."""
+        return self._said is not None and self._said.healthz(cast(Any, None)).status_code == 200
+
+    # ---- what lives ask of a node ------------------------------------------------------------
+
+    def list_podresources(self) -> object:
+        """Asks the kubelet who has what, as monitors do."""
+        resources = PodResources(self.kubelet_dir, DOMAIN)
+        try:
+            return resources.list()
+        finally:
+            resources.close()
+
+    def pass_time(self, seconds: float) -> None:
+        """Lets time pass."""
+        self.turns.sleep(seconds)
+        self._check_main()
+
+    def wait_registered(self, resources: list[str]) -> None:
+        """Waits until the kubelet has these resources."""
+        try:
+            self.kubelet.wait_for_resources(resources, _PATIENCE_S, self._revive)
+        except VgpuError as error:
+            raise AssertionError(str(error)) from error
+
+    def is_registered(self) -> bool:
+        """Returns whether the kubelet has all that the agent offers."""
+        if self._said is None:
+            return False
+        resources = self._said.state()["resources"]
+        return all(each["registered_at"] is not None for each in cast(Any, resources))
+
+    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+        """Lets time pass until something is so; it has to be within some minutes."""
+        end_s = self.turns.now_s + _PATIENCE_S
+        while not condition():
+            assert self.turns.now_s < end_s, f"not so in {_PATIENCE_S:.0f} s: {what}"
+            self.pass_time(0.5)
+
+    def close(self) -> None:
+        """Ends both."""
+        if self._agent is not None:
+            self.turns.kill(self._agent)
+        self.kubelet.stop()
+        self.turns.close()
+        gc.collect(0)
+
+
+class _NoArbiters:
+    """No process of a container's is there, so nobody is arbitrated."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self.counted: dict[str, Any] = {}
+
+    def look(self) -> None:
+        """Nothing is to be done."""
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+
+class _ReadyMps:
+    """Each GPU is at once as its containers need it."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        """Runs no daemon."""
+
+    def look(self) -> None:
+        """Nothing is to be done."""
+
+    def wait(self, uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
+        """All are ready."""
+
+    def states(self) -> dict[str, Any]:
+        return {}
