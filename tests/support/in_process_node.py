@@ -2,14 +2,14 @@
 
 import subprocess
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from deviceplugin import agent
+from deviceplugin import agent, runtime
 from deviceplugin.config.chosen import Selection
 from deviceplugin.inventory import gpu_watch
 from deviceplugin.inventory.gpu_watch import Listed
@@ -22,6 +22,7 @@ from libvgpu import artifacts, region
 from libvgpu.errors import InventoryError, VgpuError
 from libvgpu.limits import DeviceLimit
 from support.waiting import PATIENCE_S, wait_until
+from support.world.world import world
 from vgpuctl.agent_client import agent_report
 
 GIB = 1 << 30
@@ -79,12 +80,12 @@ class InProcessNode:
         self.metrics_address = "127.0.0.1:0"
         self.node_name, self.publish = "test-node", True
         self.inventory = GivenGpus()
-        self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._stop: Any = runtime.event()
+        self._thread: runtime.Thread | None = None
         self.failure: BaseException | None = None
 
     def start_agent(self) -> None:
-        self._stop = threading.Event()
+        self._stop = runtime.event()
         settings = AgentSettings(
             self.configs or self.config,
             self.kubelet_dir,
@@ -96,7 +97,7 @@ class InProcessNode:
             selection=self.selection,
             publish=self.publish,
         )
-        self._thread = threading.Thread(target=self._run, args=(settings,), daemon=True)
+        self._thread = runtime.thread(self._run, "agent", (settings,))
         self._thread.start()
 
     def _run(self, settings: AgentSettings) -> None:
@@ -185,10 +186,20 @@ def running_node(
     monkeypatch: pytest.MonkeyPatch,
     make: Callable[[Path], InProcessNode] = InProcessNode,
     config: str = CONFIG,
+    in_world: bool = False,
 ) -> Iterator[InProcessNode]:
-    """A registered node in a directory with a short name: a socket's path has 107 bytes."""
-    hurry(monkeypatch.setattr)
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+    """A registered node in a directory with a short name: a socket's path has 107 bytes.
+
+    Args:
+        in_world: its time and its threads are those of a world, where nothing is early or late by
+            what the machine does; else they are real, and so are gRPC and the pages.
+    """
+    if not in_world:
+        hurry(monkeypatch.setattr)
+    with (
+        world(monkeypatch) if in_world else nullcontext(),
+        tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name,
+    ):
         base = Path(name)
         source = base / "shim.c"
         source.write_text("int nothing;\n")

@@ -1,15 +1,17 @@
 """Waiting for what is to happen: one bound for all of it, since a slow machine is no failure.
 
 Only a failure ever takes as long as the bound, so it may be far longer than what is waited for. How
-soon something has to come is another matter: a test that claims that has a `bar`.
+soon something has to come is another matter: a test that claims that has a `bar`. In a world
+(`support/world`) the time is the world's.
 """
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 import pytest
 from _pytest.mark import ParameterSet
+
+from deviceplugin import runtime
 
 #: The longest that a test waits for something that is to happen.
 PATIENCE_S = 300.0
@@ -37,12 +39,12 @@ def wait_until(
         what: is to happen, for the message of a failure; else the condition's code says it.
         patience_s: how long; a shorter one is for tests of what waits.
     """
-    give_up_at_s = time.monotonic() + patience_s
+    give_up_at_s = runtime.monotonic() + patience_s
     while not (found := condition()):
-        assert time.monotonic() < give_up_at_s, (
+        assert runtime.monotonic() < give_up_at_s, (
             f"not so in {patience_s:.0f} s: {what or _place(condition)}"
         )
-        time.sleep(_POLL_S)
+        runtime.sleep(_POLL_S)
     return found
 
 

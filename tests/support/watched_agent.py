@@ -138,5 +138,5 @@ def watched_agent(
     monkeypatch.setattr(NodeState, "__init__", noted)
     if pods is not None:
         monkeypatch.setattr(agent, "FollowedPods", lambda *args: pods)
-    with running_node(monkeypatch, made, config) as node:
+    with running_node(monkeypatch, made, config, in_world=True) as node:
         yield WatchedAgent(node, states, pods)

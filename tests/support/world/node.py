@@ -13,11 +13,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-import grpc
 import pytest
 
-from deviceplugin import agent, runtime
-from deviceplugin.http.agent_state import AgentState
+from deviceplugin import agent
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.model.gpus import Gpu
@@ -29,9 +27,9 @@ from libvgpu.errors import VgpuError
 from .api import NODE, WorldApi
 from .disk import AgentDisk
 from .gpus import WorldGpus
-from .turns import Process, Turn, Turns
-from .waits import Event, WorldRuntime
-from .wire import Wire
+from .turns import Process, Turn
+from .waits import Event
+from .world import World
 
 DOMAIN = "nvidia.com"
 _PATIENCE_S = 120.0
@@ -87,21 +85,16 @@ class WorldNode:
         self.config.write_text(config)
         self._base = str(base).encode()
         self.answers = hashlib.blake2b(digest_size=8)
-        self.turns = Turns(seed)
-        self.runtime = WorldRuntime(self.turns)
-        self.wire = Wire(self.turns, self._note)
+        self._world = World(seed, self._note)
+        self._world.hold(patch)
+        self.turns, self.runtime = self._world.turns, self._world.runtime
         self.disk = AgentDisk(self.turns, patch)
         self.api = WorldApi(self.turns)
         self.inventory = WorldGpus(self.turns, gpus)
         self._agent: Process | None = None
         self._main: Turn | None = None
-        self._said: AgentState | None = None
         self.hides_record = self.restarts = False
-        patch.setattr(runtime, "_in_use", self.runtime)
         patch.setitem(sys.modules, "pynvml", self.inventory.bindings())
-        patch.setattr(grpc, "server", self.wire.server)
-        patch.setattr(grpc, "insecure_channel", self.wire.insecure_channel)
-        patch.setattr(agent, "_serve_pages", self._take_pages)
         patch.setattr(ApiServer, "from_environment", lambda environ: self.api)
         patch.setattr(agent, "NodeArbiters", _NoArbiters)
         patch.setattr(agent, "MpsKeeper", _ReadyMps)
@@ -124,17 +117,13 @@ class WorldNode:
         hidden = CheckpointReading((), "nobody may read it")
         return lambda record: hidden if self.hides_record else read(record)
 
-    def _take_pages(self, settings: Any, service: Any, metrics: Any, said: Any, ends: Any) -> str:
-        self._said = said
-        return "none"
-
     # ---- the agent ---------------------------------------------------------------------------
 
     def start_agent(self) -> None:
         """Starts an agent over what is on the disk."""
-        self._said = self._main = None
+        self._world.said = self._main = None
         self._agent = process = Process("agent")
-        process.ends.append(lambda: self.wire.lose(process))
+        process.ends.append(lambda: self._world.wire.lose(process))
         self.disk.process = process
         self._stop: Any = Event(self.turns)
         settings = AgentSettings(
@@ -188,7 +177,8 @@ class WorldNode:
 
     def is_healthy(self) -> bool:
         """Returns what a probe of the agent is told."""
-        return self._said is not None and self._said.healthz(cast(Any, None)).status_code == 200
+        said = self._world.said
+        return said is not None and said.healthz(cast(Any, None)).status_code == 200
 
     # ---- what lives ask of a node ------------------------------------------------------------
 
@@ -214,9 +204,9 @@ class WorldNode:
 
     def is_registered(self) -> bool:
         """Returns whether the kubelet has all that the agent offers."""
-        if self._said is None:
+        if self._world.said is None:
             return False
-        resources = self._said.state()["resources"]
+        resources = self._world.said.state()["resources"]
         return all(each["registered_at"] is not None for each in cast(Any, resources))
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:

@@ -16,7 +16,7 @@ ALL_MEMORY = {"vgpu-memory": 16}
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
+    with running_node(monkeypatch, in_world=True) as node:
         yield node
 
 

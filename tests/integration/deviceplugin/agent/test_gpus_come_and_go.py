@@ -61,7 +61,7 @@ def node_with(
         monkeypatch.setattr(node, "wait_registered", lambda resources=None: None)
         return node
 
-    with running_node(monkeypatch, make, config) as node:
+    with running_node(monkeypatch, make, config, in_world=True) as node:
         wait_until(lambda: is_asked(node), "the agent answers")
         yield node
 
@@ -193,6 +193,7 @@ def test_a_replaced_gpu_is_shared_and_slices_of_the_old_one_are_kept(
 
         # What the pod has stays listed, what it has not is of a GPU that is not there.
         wait_until(lambda: offered(node) == {VGPU_GPU.uuid: 30, NEW_GPU.uuid: 100})
+        wait_until(lambda: offered(node, VGPU_MEMORY) == {VGPU_GPU.uuid: 4, NEW_GPU.uuid: 16})
         assert node.limit(pod).uuid == VGPU_GPU.uuid
         assert node.limit(node.admit("new", {"vgpu-core": 80, "vgpu-memory": 4})).uuid == (
             NEW_GPU.uuid

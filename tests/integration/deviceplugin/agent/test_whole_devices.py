@@ -64,7 +64,7 @@ def node_with(
         def wait_registered(self, _: list[str] | None = None) -> None:
             super().wait_registered(list(resources))
 
-    with running_node(monkeypatch, Node, config) as node:
+    with running_node(monkeypatch, Node, config, in_world=True) as node:
         yield node
 
 
