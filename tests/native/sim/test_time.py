@@ -7,7 +7,7 @@ import pytest
 from libvgpu.sim import Machine
 from support.sim_programs import busy, finish, run, shares, start
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 QUEUE_DEPTH = 1024
 

@@ -23,7 +23,7 @@ spinner = Spinner(int(sys.argv[1]))
 print(spinner.share_percent(float(sys.argv[2]), wait_each=sys.argv[3] == "sync"))
 """
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.parametrize("core_percent", [50])

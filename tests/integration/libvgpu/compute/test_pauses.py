@@ -39,7 +39,7 @@ print(*waits, flush=True)
 sys.stdin.readline()
 """
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(20)]
+pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.parametrize("launches_before", [1, 2, 3])

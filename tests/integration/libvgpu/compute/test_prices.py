@@ -22,7 +22,7 @@ SETTLE_SECONDS = 0.3
 RECORD_NS = 20_000  # what recording an event costs where calls tell of it
 SLOW_NS = 20_000
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.virtual
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ MS = 1_000_000
 SETTLE_SECONDS = 0.3
 
 Tenant = Callable[..., tuple[Slice, Grants]]
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 
 @pytest.fixture
