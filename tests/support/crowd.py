@@ -69,6 +69,11 @@ class Crowd:
         end_ns, after = self.look()
         return [100 * (b - a) / (end_ns - start_ns) for a, b in zip(before, after, strict=True)]
 
+    def waits(self) -> list[int]:
+        """Returns how many launches waited how long, of all of them (wait_histogram.h)."""
+        counts = [part.usage().devices[0].delay_counts for part in self.parts]
+        return [sum(bucket) for bucket in zip(*counts, strict=True)]
+
     def booked_ns(self) -> int:
         """Returns the GPU time in the containers' own books."""
         return sum(part.usage().devices[0].gpu_time_ns for part in self.parts)
