@@ -6,16 +6,16 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import DeviceBooks, Machine
 from support import IS_LONG, Compile
-from support.mps_control import Control
-from support.sim_programs import busy, run, shares, start
+from support.sim_programs import busy, shares, start
 from support.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.timing
 
 MIB = 1 << 20
 LAUNCH_LIMIT_NS = 1500
@@ -50,7 +50,6 @@ def launches(books: DeviceBooks, pid: int) -> int:
     return next(client.launches for client in books.clients if client.pid == pid)
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("bytes_each", [MIB, 256 * MIB])
 def test_driver_calls_cost_little(
     machine: Machine, compile_program: Compile, bytes_each: int
@@ -76,30 +75,6 @@ def test_driver_calls_cost_little(
     assert 0 <= cost_ns["late"] <= LATE_LIMIT_NS
 
 
-@pytest.mark.virtual
-def test_a_quarter_of_the_threads_takes_four_times_as_long(
-    machine: Machine, tmp_path: Path
-) -> None:
-    code = """
-open_context()
-spinner = Spinner(1_000_000)
-start, end = check(cuda.cuEventCreate(0)), check(cuda.cuEventCreate(0))
-check(cuda.cuEventRecord(start, spinner.stream))
-for _ in range(300): spinner.launch()
-check(cuda.cuEventRecord(end, spinner.stream))
-spinner.wait()
-print(check(cuda.cuEventElapsedTime(start, end)))
-"""
-    with Control(machine, tmp_path).running() as control:
-        whole_ms, quarter_ms = (
-            float(run(machine, code, control.env(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=percentage)))
-            for percentage in ("100", "25")
-        )
-
-    assert quarter_ms / whole_ms == pytest.approx(4, rel=0.02)
-
-
-@pytest.mark.timing
 def test_a_full_queue_keeps_the_device_busy_on_a_busy_host(machine: Machine) -> None:
     hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2)]
     try:
@@ -117,7 +92,6 @@ def test_a_full_queue_keeps_the_device_busy_on_a_busy_host(machine: Machine) -> 
     assert completed_ns <= wall_ns + 500_000  # one kernel may have begun before the window
 
 
-@pytest.mark.timing
 def test_sixteen_processes_on_few_cores_get_a_sixteenth_each(machine: Machine) -> None:
     parts = shares(machine, *[busy(1_000_000)] * PROCESSES)
 

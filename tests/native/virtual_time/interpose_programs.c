@@ -2,7 +2,8 @@
  * VIRTUAL_TIME_FILE; VIRTUAL_TIME_CHANCE says how it is made (turn.h). Programs that it starts take part, too.
  *
  * What libc does inside itself stays what it is (stdio reads without our wait), and so does every wait of a
- * thread that takes no part. Not taken over: signals, timers that send them, select, and locks of files by fcntl.
+ * thread that takes no part. Not taken over: signals from outside, timers that send signals, select, and locks of
+ * files by fcntl.
  * This part: threads and processes, their beginning and end. */
 #include <pthread.h>
 #include <signal.h>
