@@ -10,12 +10,12 @@
  * On overlayfs, which a container has as its root, a page of a file is mapped from the file below,
  * the description of the file itself ends with the descriptor, and its locks are lost. There the
  * locks are taken on /dev/zero instead, at a place that the file's device and inode give: it is
- * there in every container, a page of it is mapped from itself, and who sees the file through the
- * same mount has the same /dev. (A thread with descriptors of its own would hold the file's own
- * locks, but a program's calls may count on how many threads there are; what an asynchronous poll
- * holds is let go only some time after the process has ended.) Anyone who may open /dev/zero can
- * lock there, too, and keep the dead from being given back. So it is asked on overlayfs alone, where
- * no container of the agent has its files.
+ * there in every container, and a page of it is mapped from itself. Two containers with a /dev each
+ * do not see each other there, so they cannot share a slice on overlayfs. Anyone who may open
+ * /dev/zero can lock there, too, and keep the dead from being given back: it is asked on overlayfs
+ * alone, where no container of the agent has its files. (A thread with descriptors of its own would
+ * hold the file's own locks, but programs count their threads; what an asynchronous poll holds is
+ * let go only some time after the process has ended.)
  *
  * Nothing here is a cancellation point: callers hold locks, which a thread that is cancelled would
  * keep for ever. Returns are 0 or more, or a negative errno. */
