@@ -11,11 +11,12 @@ target              file                                        made of
                                                                 ``sim/core/*.c``, pure ``src/*/*.c``
 ==================  ==========================================  ===================================
 
-Each C file is compiled once (`_compile`); targets share the objects that they have in common. A
-driver of an older CUDA lacks the newer entry points, so the objects of ``libcuda`` are linked once
-more for each version of ``OLDER_DRIVERS``, into ``sim/lib/cuda-X.Y/``. Only the names are exported
-there that ``src/hooks/hooks.def`` says were there. NVML is linked once more for each release in
-``driver_releases.py`` that lacks some of its functions, into ``sim/lib/driver-NAME/``.
+The simulated libraries have ``src/slice/life.c``, too. Each C file is compiled once (`_compile`);
+targets share the objects that they have in common. A driver of an older CUDA lacks the newer entry
+points, so the objects of ``libcuda`` are linked once more for each version of ``OLDER_DRIVERS``,
+into ``sim/lib/cuda-X.Y/``. Only the names are exported there that ``src/hooks/hooks.def`` says were
+there. NVML is linked once more for each release in ``driver_releases.py`` that lacks some of its
+functions, into ``sim/lib/driver-NAME/``.
 
 A C compiler is enough, except for ``native``, which needs cffi. ``pip install .`` comes here
 through `_setuptools`. ``VGPU_PORTABLE=1`` (``make wheel``) compiles with zig against the symbols of
@@ -129,11 +130,8 @@ def _plain(target: str, *patterns: str) -> _Part:
 
 
 def _parts(targets: Collection[str]) -> dict[str, _Part]:
-    native = (
-        *PURE_SHIM_SOURCES,
-        *sources(*ARBITER_SOURCES, *PLACEMENT_SOURCES, *SIM_CORE_SOURCES),
-        _NATIVE_SOURCE,
-    )
+    parts = (*PURE_SHIM_SOURCES, *ARBITER_SOURCES, *PLACEMENT_SOURCES, *SIM_CORE_SOURCES)
+    native = (*sources(*parts), _NATIVE_SOURCE)
     every = {
         SHIM: _plain(SHIM, *SHIM_SOURCES),
         LIBCUDA: _plain(LIBCUDA, *SIM_DRIVER_SOURCES, *SIM_CORE_SOURCES),

@@ -17,8 +17,11 @@ INCLUDES = [
 #: Our own declarations of what cffi's generated code calls, for that file alone.
 PYTHON_HEADERS = "libvgpu/include/python"
 
+#: How a process is seen to live: part of the shim, and of the simulated machine.
+LIFE_SOURCE = "libvgpu/src/slice/life.c"
 # Parts of the shim that are pure (no CUDA, no interposition), so Python can use them as they are.
 PURE_SHIM_SOURCES = [
+    LIFE_SOURCE,
     "libvgpu/src/slice/checksum.c",
     "libvgpu/src/slice/limits_file.c",
     "libvgpu/src/slice/usage_file.c",
@@ -32,7 +35,7 @@ PURE_SHIM_SOURCES = [
 SHIM_SOURCES = ["libvgpu/src/*/*.c"]
 ARBITER_SOURCES = ["libvgpu/arbiter/*.c"]
 PLACEMENT_SOURCES = ["libvgpu/placement/*.c"]
-SIM_CORE_SOURCES = ["libvgpu/sim/core/*.c"]
+SIM_CORE_SOURCES = ["libvgpu/sim/core/*.c", LIFE_SOURCE]
 SIM_DRIVER_SOURCES = ["libvgpu/sim/driver/*.c"]
 SIM_NVML_SOURCES = ["libvgpu/sim/nvml/*.c"]
 
@@ -40,6 +43,7 @@ SIM_NVML_SOURCES = ["libvgpu/sim/nvml/*.c"]
 # preprocessor lines are gone, apart from blocks under `#ifndef VGPU_CFFI`.
 CFFI_HEADERS = [
     "libvgpu/include/vgpu/contract.h",
+    "libvgpu/src/slice/life.h",
     "libvgpu/src/slice/checksum.h",
     "libvgpu/src/slice/limits_file.h",
     "libvgpu/src/slice/usage_file.h",
@@ -86,5 +90,5 @@ LIBRARIES = ["dl", "pthread"]  # separate libraries before glibc 2.34
 
 
 def sources(*patterns: str) -> list[str]:
-    """Returns the files that match any of the patterns, all relative to `ROOT`."""
-    return sorted(str(p.relative_to(ROOT)) for pattern in patterns for p in ROOT.glob(pattern))
+    """Returns the files that match any of the patterns, each once, all relative to `ROOT`."""
+    return sorted({str(p.relative_to(ROOT)) for pattern in patterns for p in ROOT.glob(pattern)})

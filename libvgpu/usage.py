@@ -5,11 +5,9 @@ count, offset or size that does not fit makes the file *damaged*, it never makes
 Synchronised by nothing: a reader sees each 8-byte value whole, and sums may be a moment apart.
 """
 
-import fcntl
 import os
 import re
 import stat
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,7 +23,6 @@ from .region_files import open_shared
 #: Names of VGPU_KIND_*, by index.
 KIND_NAMES = ("plain", "async", "managed", "context", "vmm", "array", "module", "other")
 
-_FLOCK = struct.Struct("hhxxxxqqixxxx")  # struct flock of x86-64 Linux
 # A tenant may put thousands of byte locks on its file, and the kernel looks through all of them at
 # each question. What cannot be asked in this time counts as alive.
 PROBE_SECONDS = 0.02
@@ -180,9 +177,7 @@ def delay_quantile_ns(counts: Sequence[int], part: float) -> int:
 def is_slot_held(descriptor: int, slot: int) -> bool:
     """Tells whether the process that claimed ``slot`` lives: the kernel drops its lock with it."""
     at = lib.VGPU_LOCK_BASE + 2 * slot + lib.VGPU_LOCK_LIFE
-    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
-    answer: tuple[Any, ...] = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, asked))
-    return bool(answer[0] != fcntl.F_UNLCK)
+    return bool(lib.life_is_held(descriptor, at))
 
 
 def _decode(path: Path, descriptor: int) -> ContainerUsage:

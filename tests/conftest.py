@@ -30,6 +30,7 @@ pytest_plugins = [
     "support.workers",  # which uses the one before, and is used by the one after it
     "support.quiet",
     "support.talker",
+    "support.virtual_tests",
 ]
 
 # The folders whose files take longest come first, since a worker takes a whole file and one that

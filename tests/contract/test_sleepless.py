@@ -1,8 +1,9 @@
 """No test sleeps for its verdict, and none claims how soon something comes.
 
-A sleep that is long enough here is too short on a slower machine, and what is measured by the clock
-says how busy the machine was. What has to measure time is marked ``timing`` and is not among the
-tests of a check; every other test waits with ``support/waiting.py``, or is given its time.
+A sleep that is long enough here is too short on a slower machine, and what is measured by the
+clock says how busy the machine was. What has to measure time is marked ``virtual`` and has a time
+that is the same on any machine, or is marked ``timing`` and is not among the tests of a check.
+Every other test waits with ``support/waiting.py``, or is given its time.
 """
 
 import ast
@@ -68,6 +69,7 @@ ALLOWED = {
     "support/mps_node.py": (1, ANY_MOMENT),
     "support/node_keeper.py": (1, MEASURES),
     "support/quiet.py": (1, MEASURES),
+    "support/crowd.py": (1, MEASURES),
     "support/sim_programs.py": (2, MEASURES),
     "support/stand_in_kubectl.py": (1, SLOW_PART),
     "unit/deviceplugin/http/test_server.py": (1, SLOW_PART),
@@ -78,7 +80,10 @@ ALLOWED = {
 
 def _is_timing(node: ast.AST) -> bool:
     """Whether the marks of a function or a file say that it measures time."""
-    return any(isinstance(each, ast.Attribute) and each.attr == "timing" for each in ast.walk(node))
+    return any(
+        isinstance(each, ast.Attribute) and each.attr in ("timing", "virtual")
+        for each in ast.walk(node)
+    )
 
 
 def _holds(argument: str) -> bool:
@@ -181,6 +186,7 @@ def test_what_is_planted_is_refused_unless_it_measures_time(line: str) -> None:
     assert [place for place, _ in found_in(test)] == [2]
     assert found_in(f"pytestmark = [pytest.mark.timing, pytest.mark.timeout(9)]\n{test}") == []
     assert found_in(f"@pytest.mark.timing\n{test}") == []
+    assert found_in(f"@pytest.mark.virtual\n{test}") == []
 
 
 @pytest.mark.parametrize(

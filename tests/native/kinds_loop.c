@@ -8,28 +8,17 @@
  *   tell             how many launches, how many of them slow, and how much GPU time was asked for
  * and the end of stdin ends it. Linked with libcuda. */
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "vgpu/cuda_api.h"
+#include "spin_kernel.h"
 
 #define MOST_KINDS 64
 #define WARM_UP_ROUNDS 20
 #define SECOND_NS 1000000000
-
-#define MUST(call) \
-    do { \
-        int result_ = (call); \
-        if (result_ != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s answered %d\n", #call, result_); \
-            exit(1); \
-        } \
-    } while (0)
-
-static const char ptx[] = ".version 7.0\n.target sm_70\n"
-                          ".visible .entry spin_ns(.param .u64 ns)\n{ret;}";
 
 static int64_t lengths_ns[MOST_KINDS], period_ns,
     blocks = 1;                          /* atomic; stdin's thread writes them */
@@ -52,11 +41,35 @@ static void set(int64_t *word, int64_t value)
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
+/* There where time is not the machine's own (virtual_time), and sleeping is exact. */
+extern const char sim_sleeps_are_exact __attribute__((weak));
+
+static void pass_time(int64_t until_ns)
+{
+    struct timespec until = {until_ns / SECOND_NS, until_ns % SECOND_NS};
+    if (&sim_sleeps_are_exact)
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    else
+        __builtin_ia32_pause();
+}
+
+/* Not by stdio, whose waits are nobody's to take over (virtual_time). */
+static bool read_line(char *line, size_t size)
+{
+    size_t length = 0;
+    while (length < size - 1 && read(0, line + length, 1) == 1)
+        if (line[length++] == '\n') {
+            line[length] = '\0';
+            return true;
+        }
+    return false;
+}
+
 static void *listen(void *kinds)
 {
     char line[80];
     long number, ns;
-    while (fgets(line, sizeof line, stdin) != NULL) {
+    while (read_line(line, sizeof line)) {
         if (sscanf(line, "kind %ld %ld", &number, &ns) == 2 && number < *(int *)kinds)
             set(&lengths_ns[number], ns);
         else if (sscanf(line, "period %ld", &ns) == 1)
@@ -74,7 +87,6 @@ int main(int argc, char **argv)
 {
     CUcontext context;
     CUstream stream;
-    CUmodule module;
     CUfunction functions[MOST_KINDS];
     int kinds = argc > 4 ? atoi(argv[1]) : 0;
     if (kinds < 1 || kinds > MOST_KINDS)
@@ -86,8 +98,7 @@ int main(int argc, char **argv)
     MUST(cuCtxSetCurrent(context));
     MUST(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     for (int kind = 0; kind < kinds; kind++) { /* a function of its own for each */
-        MUST(cuModuleLoadData(&module, ptx));
-        MUST(cuModuleGetFunction(&functions[kind], module, "spin_ns"));
+        functions[kind] = load_spin_kernel();
         lengths_ns[kind] = atoll(argv[2]);
     }
     pthread_t listener;
@@ -102,7 +113,7 @@ int main(int argc, char **argv)
         set(&slow, get(&slow) + (done_ns - begun_ns > slow_ns));
         set(&asked_ns, get(&asked_ns) + length_ns);
         while (now_ns() < begun_ns + get(&period_ns))
-            __builtin_ia32_pause();
+            pass_time(begun_ns + get(&period_ns));
         if (number != WARM_UP_ROUNDS * kinds)
             continue;
         printf("ready\n");

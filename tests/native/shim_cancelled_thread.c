@@ -3,11 +3,10 @@
  * longest launch of the main thread took afterwards, in milliseconds. Linked with libcuda. */
 #include <pthread.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "vgpu/cuda_api.h"
+#include "spin_kernel.h"
 
 #define ROUNDS 3
 #define OWN_LAUNCHES 3
@@ -16,17 +15,6 @@
 #define RUNS_US 300000
 #define MS 1e3
 
-#define MUST(call) \
-    do { \
-        int result_ = (call); \
-        if (result_ != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s answered %d\n", #call, result_); \
-            exit(1); \
-        } \
-    } while (0)
-
-static const char ptx[] = ".version 7.0\n.target sm_70\n"
-                          ".visible .entry spin_ns(.param .u64 ns)\n{ret;}";
 static CUcontext context;
 static CUfunction spin;
 static CUstream stream;
@@ -57,14 +45,12 @@ static void *launch_for_ever(void *unused)
 
 int main(void)
 {
-    CUmodule module;
     int cancelled = 0;
     double longest = 0;
     MUST(cuInit(0));
     MUST(cuDevicePrimaryCtxRetain(&context, 0));
     MUST(cuCtxSetCurrent(context));
-    MUST(cuModuleLoadData(&module, ptx));
-    MUST(cuModuleGetFunction(&spin, module, "spin_ns"));
+    spin = load_spin_kernel();
     MUST(cuStreamCreate(&stream, 0));
     for (int round = 0; round < ROUNDS; round++) {
         pthread_t thread;

@@ -7,22 +7,10 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "vgpu/cuda_api.h"
+#include "spin_kernel.h"
 
 #define MOST_THREADS 64
 #define BLOCKS 1056 /* a whole H100, four times */
-#define MUST(call) \
-    do { \
-        CUresult result = call; \
-        if (result != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s: %d\n", #call, result); \
-            exit(1); \
-        } \
-    } while (0)
-
-static const char ptx[] = ".version 7.0\n.target sm_70\n"
-                          ".visible .entry spin_ns(.param .u64 ns)\n{ret;}";
-
 static CUcontext context;
 static CUfunction spin;
 static uint64_t kernel_ns;
@@ -56,7 +44,6 @@ static void *launch(void *nothing)
 int main(int argc, char **argv)
 {
     CUdevice device;
-    CUmodule module;
     pthread_t threads[MOST_THREADS];
     if (argc != 5 || atoi(argv[2]) > MOST_THREADS)
         return 2;
@@ -66,8 +53,7 @@ int main(int argc, char **argv)
     MUST(cuDeviceGet(&device, 0));
     MUST(cuDevicePrimaryCtxRetain(&context, device));
     MUST(cuCtxSetCurrent(context));
-    MUST(cuModuleLoadData(&module, ptx));
-    MUST(cuModuleGetFunction(&spin, module, "spin_ns"));
+    spin = load_spin_kernel();
     int64_t begun_ns = now_ns();
     end_ns = begun_ns + (int64_t)(atof(argv[3]) * 1e9);
     for (int i = 0; i < atoi(argv[2]); i++)

@@ -175,7 +175,9 @@ class Driver(Books):
         information = (ctypes.c_void_p * 4)()  # Dl_info: file name, base, symbol, its address
         assert self._libc.dladdr(ctypes.c_void_p(address), information) != 0
         name = information[0]
-        return name is not None and ctypes.string_at(name).decode() == os.environ["LD_PRELOAD"]
+        return (
+            name is not None and ctypes.string_at(name).decode() in os.environ["LD_PRELOAD"].split()
+        )
 
     def elsewhere(
         self, function: Callable[..., Any], *arguments: Any, fds: tuple[int, ...] = ()

@@ -17,7 +17,8 @@ from support.waiting import PATIENCE_S
 
 def under_shim(directory: Path) -> dict[str, str]:
     """Returns the variables that put a program under the shim, in the slice there."""
-    return {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(directory)}
+    libraries = f"{os.environ.get('LD_PRELOAD', '')} {shim_path()}".lstrip()
+    return {"LD_PRELOAD": libraries, "VGPU_DIR": str(directory)}
 
 
 @dataclass

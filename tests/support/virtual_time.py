@@ -5,12 +5,23 @@ long as its work does, and a run of a seed is the same each time, however fast t
 """
 
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from support import Compile
 from support.slices import Slice
 from support.waiting import PATIENCE_S
+
+PARTS = (
+    *("real", "turn"),
+    *(f"interpose_{kind}" for kind in ("clock", "locks", "poll", "files")),
+)
+SOURCES = (
+    "virtual_time/interpose_programs.c",
+    *(f"tests/native/virtual_time/{part}.c" for part in PARTS),
+)
+FLAGS = ("-shared", "-fPIC", "-fno-builtin", "-ldl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +43,34 @@ def run(
     compile_program: Compile, part: Slice, folder: Path, command: list[str], chance: Chance | None
 ) -> str:
     """Runs a C program in a slice, in a time of its own, and returns what it printed."""
-    preload = compile_program(
-        "virtual_time/interpose.c",
-        "tests/native/virtual_time/turn.c",
-        flags=("-shared", "-fPIC", "-fno-builtin", "-ldl"),
-    )
-    environment = part.environment()
-    environment["LD_PRELOAD"] = f"{preload} {environment['LD_PRELOAD']}"
-    environment["VIRTUAL_TIME_FILE"] = str(folder / "virtual-time")
+    return run_program(compile_program, part.environment(), folder, command, chance)
+
+
+def run_program(
+    compile_program: Compile,
+    environment: Mapping[str, str],
+    folder: Path,
+    command: list[str],
+    chance: Chance | None = None,
+) -> str:
+    """Runs a program in a time of its own, and returns what it printed.
+
+    Args:
+        environment: of the program; the library that takes over its time is loaded first.
+        folder: for the file of its time.
+    """
+    preload = compile_program(*SOURCES, flags=FLAGS)
+    more = {
+        "LD_PRELOAD": f"{preload} {environment.get('LD_PRELOAD', '')}",
+        "VIRTUAL_TIME_FILE": str(folder / "virtual-time"),
+        "PYTHONHASHSEED": "0",
+    }
     if chance is not None:
-        environment["VIRTUAL_TIME_CHANCE"] = f"{chance.seed} {chance.one_in} {chance.late_ns}"
+        more["VIRTUAL_TIME_CHANCE"] = f"{chance.seed} {chance.one_in} {chance.late_ns}"
     # At the same addresses each time: what the shim knows of a kernel lies at a hash of one.
     result = subprocess.run(
         ["setarch", "-R", *command],
-        env=environment,
+        env={**environment, **more},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,

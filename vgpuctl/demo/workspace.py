@@ -8,14 +8,11 @@ a second safety: it goes through a pidfd after the start time was compared, and 
 that was given the number later.
 """
 
-import ctypes
 import fcntl
-import mmap
 import os
 import shutil
 import signal
 import stat
-import struct
 import tempfile
 import time
 from pathlib import Path
@@ -32,14 +29,6 @@ _NEEDED_BYTES = 60 << 20
 # A unix socket's path has 107 bytes; ours lie up to 70 below the workspace.
 _LONGEST_BASE = 30
 _KILL_WAIT_S = 5.0
-# Of <fcntl.h>; Python has no names for them.
-_F_OFD_GETLK, _F_OFD_SETLK = 36, 37
-
-# Python's own mmap keeps a descriptor open.
-_libc = ctypes.CDLL(None)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-_libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 def base_directory() -> Path:
@@ -69,30 +58,10 @@ def what_is_missing(place: Path) -> str | None:
             return "is mounted noexec"
         if status.f_bavail * status.f_frsize < _NEEDED_BYTES:
             return f"has less than {_NEEDED_BYTES >> 20} MiB free"
-        with tempfile.TemporaryFile(dir=place) as file:
-            return None if _mapping_keeps_lock(file.fileno()) else "loses locks (overlayfs)"
+        with tempfile.TemporaryFile(dir=place):
+            return None
     except OSError as error:
         return f"cannot be used: {error.strerror}"
-
-
-def _mapping_keeps_lock(descriptor: int) -> bool:
-    """Says whether a lock outlives its descriptor while a page of the file is mapped.
-
-    This is how a slice and the simulated GPU know that a process lives. On overlayfs, which a
-    container has as its root, the page belongs to another file below, and the lock is lost.
-    """
-    lock = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-    os.ftruncate(descriptor, mmap.PAGESIZE)
-    path = f"/proc/self/fd/{descriptor}"
-    holder = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
-        fcntl.fcntl(holder, _F_OFD_SETLK, lock)
-        page = _libc.mmap(None, mmap.PAGESIZE, mmap.PROT_READ, mmap.MAP_SHARED, holder, 0)
-    finally:
-        os.close(holder)
-    kept = fcntl.fcntl(descriptor, _F_OFD_GETLK, lock)
-    _libc.munmap(page, mmap.PAGESIZE)
-    return bool(struct.unpack("hhqqi4x", kept)[0] != fcntl.F_UNLCK)
 
 
 class Workspace:

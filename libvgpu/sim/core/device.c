@@ -5,6 +5,7 @@
 
 #include "machine.h"
 #include "share.h"
+#include "slice/life.h"
 #include "state.h"
 #include "timeline.h"
 
@@ -101,7 +102,7 @@ static void reap_dead(struct sim_device *device, struct sim_state *state)
             continue;
         if (client->flags & SIM_CLIENT_MPS && !served)
             fail_client(device, client, slot);
-        if (slot != device->machine->slot && !byte_is_locked(file, SIM_LIFE_BASE + slot))
+        if (slot != device->machine->slot && !life_is_held(file, SIM_LIFE_BASE + slot))
             drop_client(device, state, slot);
     }
 }

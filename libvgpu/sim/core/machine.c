@@ -10,12 +10,8 @@
 #include <unistd.h>
 
 #include "machine.h"
+#include "slice/life.h"
 #include "timeline.h"
-
-#ifndef F_OFD_GETLK /* kernel 3.15, glibc 2.20 */
-#define F_OFD_GETLK 36
-#define F_OFD_SETLK 37
-#endif
 
 /* Slots are handed out in turn among the first ones, so that the books of a process outlive it for
  * a while; all of them would make every snapshot large. */
@@ -111,41 +107,30 @@ int sim_machine_create(const char *directory, const char *identifier,
     return error;
 }
 
-static int lock_slot(int file, int command, uint32_t slot, struct flock *lock)
-{
-    *lock = (struct flock){
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = SIM_LIFE_BASE + slot, .l_len = 1};
-    return fcntl(file, command, lock);
-}
-
-/* Takes a free slot: the lock is held by an open file whose only reference is one mapped page,
- * which neither a child of a fork nor a program that closes all descriptors can touch. */
+/* Takes a free slot, whose lock lasts as long as this process. */
 static int claim_slot(struct sim_machine *machine)
 {
-    int file = open(machine->path, O_RDWR | O_CLOEXEC);
-    if (file < 0)
-        return -errno;
+    struct life life;
+    int error = life_open(&life, machine->path);
+    if (error)
+        return error;
     uint32_t first = __atomic_fetch_add(&machine->header->next_slot, 1, __ATOMIC_RELAXED);
-    int error = -EUSERS;
-    for (uint32_t i = 0; i < SIM_PROCESS_SLOTS && error; i++) {
-        uint32_t slot = i < SLOTS_IN_TURN ? (first + i) % SLOTS_IN_TURN : i;
-        struct flock lock;
-        if (lock_slot(file, F_OFD_SETLK, slot, &lock) == 0) {
-            machine->slot = slot;
-            error = 0;
-        } else if (errno != EAGAIN && errno != EACCES) {
-            error = -errno;
-            break;
-        }
+    uint32_t slot = SIM_NOBODY;
+    error = -EAGAIN;
+    for (uint32_t i = 0; i < SIM_PROCESS_SLOTS && (error == -EAGAIN || error == -EACCES); i++) {
+        slot = i < SLOTS_IN_TURN ? (first + i) % SLOTS_IN_TURN : i;
+        error = life_lock(&life, SIM_LIFE_BASE + slot, F_WRLCK);
     }
-    if (!error) {
-        machine->life_page = mmap(NULL, SIM_PAGE, PROT_READ, MAP_SHARED, file, 0);
-        if (machine->life_page == MAP_FAILED ||
-            madvise(machine->life_page, SIM_PAGE, MADV_DONTFORK) != 0)
-            error = -errno;
+    life_close(&life);
+    if (!error && !life_is_held_at(machine->path, SIM_LIFE_BASE + slot))
+        error = -ENOLCK;
+    if (error) {
+        life_end(life.page);
+        return error == -EAGAIN || error == -EACCES ? -EUSERS : error;
     }
-    close(file);
-    return error;
+    machine->slot = slot;
+    machine->life_page = life.page;
+    return 0;
 }
 
 static int map_machine(struct sim_machine *machine)
@@ -287,8 +272,8 @@ void sim_machine_close(struct sim_machine *machine)
         free(device->workers);
         free(device->notes);
     }
-    if (machine->life_page && machine->life_page != MAP_FAILED)
-        munmap(machine->life_page, SIM_PAGE);
+    if (machine->life_page)
+        life_end(machine->life_page);
     if (machine->header)
         munmap(machine->header, machine->header->file_bytes);
     if (machine->header ? is_machine_file(machine, machine->file) : machine->file >= 0)

@@ -42,7 +42,7 @@ struct sim_machine {
     char *path; /* of the file */
     int file;   /* asks about others' locks; the program may have closed it, see machine_file */
     uint64_t file_device, file_inode;
-    void *life_page; /* the only reference to this process's own lock */
+    void *life_page; /* keeps this process's own lock (slice/life.h) */
     uint32_t slot;   /* SIM_NOBODY: only looks */
     struct sim_device devices[SIM_MAX_DEVICES];
 };

@@ -123,6 +123,13 @@ enum region_state region_open(void)
     return state;
 }
 
+static const char *claim_fault(int error)
+{
+    if (error == EUSERS)
+        return "all slots are taken";
+    return error == ENOLCK ? "its file system loses locks" : strerror(error);
+}
+
 bool region_claim(void)
 {
     if (__builtin_expect(__atomic_load_n(&is_claimed, __ATOMIC_ACQUIRE), 1))
@@ -142,7 +149,7 @@ bool region_claim(void)
     guard_leave(cancelling);
     if (result != 0) /* said outside the guard: stderr may be slow */
         log_line(LOG_ERROR, "no place in %s for this process: %s; it is granted no GPU memory",
-                 usage_path, result == -EUSERS ? "all slots are taken" : strerror(-result));
+                 usage_path, claim_fault(-result));
     return is_claimed;
 }
 

@@ -3,64 +3,27 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "slice/ledger.h"
+#include "slice/life.h"
 #include "slice/pids.h"
 #include "slice/usage_file.h"
 
-/* glibc 2.17 has no names for these (linux/fcntl.h: since Linux 3.15). */
-#ifndef F_OFD_GETLK
-#define F_OFD_GETLK 36
-#define F_OFD_SETLK 37
-#endif
-
-#define LIFE_PAGE_BYTES 4096
 /* Shared pieces may take half of the slots: a process without one can be granted nothing. */
 #define SHARED_SLOTS (VGPU_SLOT_COUNT / 2)
 
-static struct flock byte_lock(uint32_t slot, int which, short type)
+static uint64_t byte_of(uint32_t slot, int which)
 {
-    return (struct flock){
-        .l_type = type,
-        .l_whence = SEEK_SET,
-        .l_start = (off_t)(VGPU_LOCK_BASE + 2ull * slot + (unsigned)which),
-        .l_len = 1,
-    };
-}
-
-static int set_lock(int descriptor, uint32_t slot, int which, short type)
-{
-    struct flock lock = byte_lock(slot, which, type);
-    return fcntl(descriptor, F_OFD_SETLK, &lock) == 0 ? 0 : -errno;
-}
-
-/* Opens and closes without being a cancellation point: the caller may hold a lock of a hook, which
- * a thread that is cancelled here would keep for ever. */
-static int open_usage(const char *path)
-{
-    return (int)syscall(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
-}
-
-static void close_usage(int descriptor)
-{
-    syscall(SYS_close, descriptor);
+    return VGPU_LOCK_BASE + 2ull * slot + (unsigned)which;
 }
 
 int slot_is_held(void *context, uint32_t slot)
 {
-    int descriptor = open_usage(context);
-    if (descriptor < 0)
-        return 1;
-    struct flock lock = byte_lock(slot, VGPU_LOCK_LIFE, F_WRLCK);
-    int held = fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
-    close_usage(descriptor);
-    return held;
+    return life_is_held_at(context, byte_of(slot, VGPU_LOCK_LIFE));
 }
 
 /* Gives back what a dead user left, and makes the slot free and clean. */
@@ -110,63 +73,48 @@ static void occupy(uint32_t index, void *usage, const uint64_t key[2])
 }
 
 /* `held` is how the slot is locked for life: F_WRLCK for a process, F_RDLCK for a shared piece. */
-static int claim_one(int descriptor, uint32_t index, void *usage, const void *limits,
+static int claim_one(const struct life *life, uint32_t index, void *usage, const void *limits,
                      const uint64_t key[2], short held)
 {
-    int status = set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_WRLCK);
+    int status = life_lock(life, byte_of(index, VGPU_LOCK_CLAIM), F_WRLCK);
     if (status != 0)
         return status;
     clean(index, usage, limits);
-    status = set_lock(descriptor, index, VGPU_LOCK_LIFE, held);
+    status = life_lock(life, byte_of(index, VGPU_LOCK_LIFE), held);
     if (status != 0) {
-        set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_UNLCK);
+        life_lock(life, byte_of(index, VGPU_LOCK_CLAIM), F_UNLCK);
         return status;
     }
     occupy(index, usage, key);
     if (held == F_RDLCK)
-        set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_RDLCK); /* lets others join */
+        life_lock(life, byte_of(index, VGPU_LOCK_CLAIM), F_RDLCK); /* lets others join */
     return 0;
-}
-
-/* Opens the file and maps the page that will keep the locks, before anything is locked: so no
- * claimed slot can fail half-way. Returns the descriptor or a negative errno. */
-static int open_life(const char *path, void **page)
-{
-    int descriptor = open(path, O_RDWR | O_CLOEXEC);
-    if (descriptor < 0)
-        return -errno;
-    *page = mmap(NULL, LIFE_PAGE_BYTES, PROT_READ, MAP_SHARED, descriptor, 0);
-    if (*page != MAP_FAILED && madvise(*page, LIFE_PAGE_BYTES, MADV_DONTFORK) == 0)
-        return descriptor;
-    int status = -errno;
-    if (*page != MAP_FAILED)
-        munmap(*page, LIFE_PAGE_BYTES);
-    close(descriptor);
-    return status;
 }
 
 /* Among the first `count` slots. */
 static int claim(struct slot *slot, const char *path, void *usage, const void *limits,
                  const uint64_t key[2], short held, uint32_t count)
 {
-    void *page;
-    int descriptor = open_life(path, &page);
-    if (descriptor < 0)
-        return descriptor;
-    int status = -EUSERS;
+    struct life life;
+    int status = life_open(&life, path);
+    if (status != 0)
+        return status;
+    status = -EUSERS;
     for (uint32_t index = 0; index < count; index++) {
-        status = claim_one(descriptor, index, usage, limits, key, held);
+        status = claim_one(&life, index, usage, limits, key, held);
         if (status == 0) {
-            *slot = (struct slot){index, page};
+            *slot = (struct slot){index, life.page};
             break;
         }
         if (status != -EAGAIN && status != -EACCES)
             break; /* not "somebody has it": no other slot would do better */
         status = -EUSERS;
     }
-    close(descriptor);
+    life_close(&life);
+    if (status == 0 && !slot_is_held((void *)path, slot->index))
+        status = -ENOLCK;
     if (status != 0)
-        munmap(page, LIFE_PAGE_BYTES);
+        life_end(life.page);
     return status;
 }
 
@@ -223,20 +171,19 @@ static uint64_t keep_from_reapers(uint32_t index, void *usage, const void *limit
 uint64_t slot_join_shared(struct slot *slot, const char *path, void *usage, const void *limits,
                           const uint64_t key[2], uint32_t *device)
 {
-    void *page;
+    struct life life;
     uint32_t index = find_shared(usage, key);
-    int descriptor = index < VGPU_SLOT_COUNT ? open_life(path, &page) : -ENOENT;
-    if (descriptor < 0)
+    if (index == VGPU_SLOT_COUNT || life_open(&life, path) != 0)
         return 0;
     uint64_t bytes = 0;
-    if (set_lock(descriptor, index, VGPU_LOCK_CLAIM, F_RDLCK) == 0 &&
-        set_lock(descriptor, index, VGPU_LOCK_LIFE, F_RDLCK) == 0)
+    if (life_lock(&life, byte_of(index, VGPU_LOCK_CLAIM), F_RDLCK) == 0 &&
+        life_lock(&life, byte_of(index, VGPU_LOCK_LIFE), F_RDLCK) == 0)
         bytes = keep_from_reapers(index, usage, limits, key, device);
-    close(descriptor);
+    life_close(&life);
     if (bytes > 0)
-        *slot = (struct slot){index, page};
+        *slot = (struct slot){index, life.page};
     else
-        munmap(page, LIFE_PAGE_BYTES);
+        life_end(life.page);
     return bytes;
 }
 
@@ -245,7 +192,7 @@ void slot_leave_shared(struct slot *slot, const char *path, void *usage, const v
 {
     struct ledger ledger = {.usage = usage, .limits = limits, .device = device};
     uint64_t gen = __atomic_load_n(&usage_slot(usage, slot->index)->gen, __ATOMIC_ACQUIRE);
-    munmap(slot->life_page, LIFE_PAGE_BYTES);
+    life_end(slot->life_page);
     /* who joins from here on moves gen, and the bytes stay */
     if (gen % 2 == 1 && !slot_is_held((void *)path, slot->index))
         ledger_reap(&ledger, slot->index, gen);

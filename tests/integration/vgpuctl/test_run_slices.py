@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +58,16 @@ HOLDING_CLIENT = (
 ok(cu.cuMemAlloc(256 << 20))
 code, _ = cu.cuMemAlloc(8 << 30)
 print(int(code), flush=True)
+time.sleep(60)
+"""
+)
+CLOSING_CLIENT = (
+    PRELUDE
+    + """
+import os
+ok(cu.cuMemAlloc(256 << 20))
+os.closerange(3, 1024)
+print("holds", flush=True)
 time.sleep(60)
 """
 )
@@ -140,10 +151,10 @@ class Ctl:
         answer: dict[str, int] = json.loads(result.stdout)
         return answer
 
-    def rows(self, *verb: str) -> list[dict[str, object]]:
+    def rows(self, *verb: str) -> list[dict[str, Any]]:
         result = self(*verb, "-o", "json")
         assert result.returncode == 0, result.stderr
-        rows: list[dict[str, object]] = json.loads(result.stdout)
+        rows: list[dict[str, Any]] = json.loads(result.stdout)
         return rows
 
     def slices(self) -> list[str]:
@@ -270,6 +281,39 @@ def test_ps_and_status_show_the_running_process(ctl: Ctl) -> None:
     assert ctl.machine_names() == ["@shown"]
     assert ctl("sim", "rm", "shown").returncode == 0
     assert ctl.machine_names() == []
+
+
+def test_runs_side_by_side_are_seen_though_they_close_all_descriptors(ctl: Ctl) -> None:
+    # GIVEN two runs on one machine, whose programs have closed their descriptors
+    command = ctl.command("run", "--simulate", "h100@both", "--memory", "1GiB", "--",
+                          sys.executable, "-c", CLOSING_CLIENT)  # fmt: skip
+    runs = [
+        subprocess.Popen(command, env=ctl.environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    try:
+        for each in runs:
+            assert each.stdout is not None and each.stdout.readline() == "holds\n"
+
+        # WHEN others look
+        (held, other), on_the_gpu = held_by_runs_and_on_the_gpu(ctl)
+
+        # THEN slices and simulated GPU have what both hold, and what is left when one is gone
+        assert 256 * MIB < held < GIB and (other, on_the_gpu) == (held, 2 * held)
+        runs[1].kill()
+        wait_until(lambda: held_by_runs_and_on_the_gpu(ctl) == ([held], held))
+    finally:
+        for each in runs:
+            each.terminate()
+            each.wait(timeout=PATIENCE_S)
+
+
+def held_by_runs_and_on_the_gpu(ctl: Ctl) -> tuple[list[int], int]:
+    """What each run with a living process holds, and what is taken of the simulated GPU."""
+    held = [row["memory_used_bytes"] for row in ctl.rows("ps") if row["state"] == "running"]
+    (machine,) = ctl.rows("sim", "list")
+    (gpu,) = machine["gpus"]
+    return held, gpu["memory_used_bytes"]
 
 
 def test_a_killed_run_ends_its_command_and_the_next_sweeps_its_leavings(ctl: Ctl) -> None:

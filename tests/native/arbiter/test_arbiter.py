@@ -55,7 +55,7 @@ def contend(pair: tuple[Ringer, ...], seconds: float) -> list[set[int]]:
     return windows
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_two_that_contend_get_windows_in_turn(
     arbiter: Arbiter, pair: tuple[Ringer, Ringer]
 ) -> None:
@@ -73,7 +73,7 @@ def test_two_that_contend_get_windows_in_turn(
     assert {read_limits(t.directory).modes for t in pair} == {(Mode.WINDOWS,)}
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_a_weight_that_changes_in_limits_holds_from_the_next_window(
     arbiter: Arbiter, pair: tuple[Ringer, Ringer]
 ) -> None:
@@ -94,7 +94,7 @@ def test_a_weight_that_changes_in_limits_holds_from_the_next_window(
     assert uneven[0] / uneven[1] == pytest.approx(3, rel=0.25)
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_windows_do_not_overlap(pair: tuple[Ringer, Ringer]) -> None:
     contend(pair, 0.05)
     checked = 0
@@ -110,7 +110,7 @@ def test_windows_do_not_overlap(pair: tuple[Ringer, Ringer]) -> None:
     assert checked > 20
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_the_beat_is_fresh_while_windows_are_given(pair: tuple[Ringer, Ringer]) -> None:
     contend(pair, 0.05)
     ages_ns = []
@@ -139,7 +139,7 @@ def test_a_new_grant_wakes_who_waits_on_it(pair: tuple[Ringer, Ringer]) -> None:
     assert woken
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_one_alone_is_free_and_looked_at_ten_times_a_second(
     arbiter: Arbiter, pair: tuple[Ringer, Ringer]
 ) -> None:
@@ -154,7 +154,7 @@ def test_one_alone_is_free_and_looked_at_ten_times_a_second(
     assert [tenant.grant().mode for tenant in pair] == [FREE, FREE]
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_an_idle_gpu_wakes_nobody(arbiter: Arbiter, pair: tuple[Ringer, Ringer]) -> None:
     contend(pair, 0.05)
     time.sleep(0.2)

@@ -9,7 +9,7 @@ from support.simulated_driver import driver_version
 
 @pytest.mark.parametrize(
     "family",
-    [pytest.param(f, marks=pytest.mark.timing) if measures(f) else f for f in families()],
+    [pytest.param(f, marks=pytest.mark.virtual) if measures(f) else f for f in families()],
 )
 def test_the_hooked_functions_of_a_family_do_what_their_rows_promise(family: str) -> None:
     results = run_family(family)

@@ -6,15 +6,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import DeviceBooks, Machine
 from support import IS_LONG, Compile
-from support.mps_control import Control
-from support.sim_programs import busy, run, shares, start
+from support.sim_programs import busy, shares, start
 from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.timing
@@ -75,40 +73,6 @@ def test_driver_calls_cost_little(
     assert cost_ns["alloc"] <= PAIR_LIMIT_NS
     assert cost_ns["async"] <= PAIR_LIMIT_NS
     assert 0 <= cost_ns["late"] <= LATE_LIMIT_NS
-
-
-def test_two_processes_with_queued_kernels_complete_half_each(machine: Machine) -> None:
-    with programs(machine, busy(5_000_000), busy(5_000_000)) as pids:
-        time.sleep(1)
-        first, last = window(machine, 5 if IS_LONG else 2)
-    done = [launches(last, pid) - launches(first, pid) for pid in pids]
-    wall_ns = last.clock_ns - first.clock_ns
-
-    for count in done:
-        assert count / sum(done) == pytest.approx(0.5, abs=0.01)
-        assert count * 5_000_000 / wall_ns == pytest.approx(0.5, abs=0.01)
-
-
-def test_a_quarter_of_the_threads_takes_four_times_as_long(
-    machine: Machine, tmp_path: Path
-) -> None:
-    code = """
-open_context()
-spinner = Spinner(1_000_000)
-start, end = check(cuda.cuEventCreate(0)), check(cuda.cuEventCreate(0))
-check(cuda.cuEventRecord(start, spinner.stream))
-for _ in range(300): spinner.launch()
-check(cuda.cuEventRecord(end, spinner.stream))
-spinner.wait()
-print(check(cuda.cuEventElapsedTime(start, end)))
-"""
-    with Control(machine, tmp_path).running() as control:
-        whole_ms, quarter_ms = (
-            float(run(machine, code, control.env(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=percentage)))
-            for percentage in ("100", "25")
-        )
-
-    assert quarter_ms / whole_ms == pytest.approx(4, rel=0.02)
 
 
 def test_a_full_queue_keeps_the_device_busy_on_a_busy_host(machine: Machine) -> None:

@@ -79,7 +79,7 @@ say(warm={name: median(call, lambda: None) for name, call in calls.items()},
 OWN_NS = 3500
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_calls_take_what_they_take_on_an_h100(tmp_path: Path) -> None:
     costly = json.loads(run(calibrated(tmp_path / "costly"), COSTS))
     fast = json.loads(run(calibrated(tmp_path / "fast", fast=True), COSTS))
@@ -90,7 +90,7 @@ def test_calls_take_what_they_take_on_an_h100(tmp_path: Path) -> None:
     assert launch_ns - fast["warm"]["cuLaunchKernel"] > COST_NS["cuLaunchKernel"] / 3
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_a_call_that_its_thread_has_not_made_for_long_takes_longer(tmp_path: Path) -> None:
     costly = json.loads(run(calibrated(tmp_path / "costly"), COSTS))
 
@@ -126,7 +126,7 @@ say(new=new, large=large, managed=managed, room=room, ending=ending)
 """
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_plain_pieces_take_longer_where_the_gpu_gives_or_gets_blocks(tmp_path: Path) -> None:
     said = json.loads(run(calibrated(tmp_path / "machine"), BLOCKS))
 
@@ -140,14 +140,14 @@ def test_plain_pieces_take_longer_where_the_gpu_gives_or_gets_blocks(tmp_path: P
     assert said["ending"] < 2000 * H100.block_ns  # and a context gives back what is left at once
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_no_block_takes_time_where_calls_take_none(tmp_path: Path) -> None:
     said = json.loads(run(calibrated(tmp_path / "machine", fast=True), BLOCKS))
 
     assert max(*said["new"], *said["large"]) < H100.block_ns
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_an_event_between_kernels_takes_time_of_the_gpu(tmp_path: Path) -> None:
     machine = calibrated(tmp_path / "machine", fast=True)
     code = """
@@ -171,7 +171,7 @@ say(without=row(False), recorded=row(True))
     assert said["recorded"] - said["without"] == pytest.approx(H100.event_ns, abs=200)
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_a_first_context_takes_its_time_and_a_second_retain_none(tmp_path: Path) -> None:
     code = """
 check(cuda.cuInit(0))

@@ -5,7 +5,7 @@ import pytest
 from libvgpu.sim import Machine
 from support.sim_sharing import pair
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 NOT_READY = 600
 FLAGS = "cuda.CUevent_flags.CU_EVENT_INTERPROCESS | cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING"

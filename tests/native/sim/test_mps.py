@@ -157,7 +157,27 @@ def test_without_a_daemon_the_variables_mean_nothing(no_daemon: Control) -> None
     assert said["pieces"] > 1000
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
+def test_a_quarter_of_the_threads_takes_four_times_as_long(control: Control) -> None:
+    code = """
+open_context()
+spinner = Spinner(1_000_000)
+start, end = check(cuda.cuEventCreate(0)), check(cuda.cuEventCreate(0))
+check(cuda.cuEventRecord(start, spinner.stream))
+for _ in range(300): spinner.launch()
+check(cuda.cuEventRecord(end, spinner.stream))
+spinner.wait()
+print(check(cuda.cuEventElapsedTime(start, end)))
+"""
+    whole_ms, quarter_ms = (
+        float(run(control.machine, code, control.env(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=percentage)))
+        for percentage in ("100", "25")
+    )
+
+    assert quarter_ms / whole_ms == pytest.approx(4, rel=0.001)
+
+
+@pytest.mark.virtual
 def test_clients_run_side_by_side_each_at_its_percentage(control: Control) -> None:
     env = tuple(control.env(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=p) for p in ("50", "25"))
 
@@ -168,7 +188,7 @@ def test_clients_run_side_by_side_each_at_its_percentage(control: Control) -> No
     assert both == pytest.approx(1.0, abs=0.01)
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_percentages_above_the_whole_are_scaled_down(control: Control) -> None:
     parts = shares(
         control.machine, busy(2_000_000), busy(2_000_000), env=(control.env(), control.env())
@@ -178,7 +198,7 @@ def test_percentages_above_the_whole_are_scaled_down(control: Control) -> None:
     assert parts[1] == pytest.approx(0.5, abs=0.01)
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_the_daemons_default_caps_what_a_client_asks(control: Control) -> None:
     control.ask("set_default_active_thread_percentage 30")
     env = control.env(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="80")

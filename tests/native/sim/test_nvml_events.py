@@ -112,7 +112,7 @@ say(found=sorted(found))
     assert json.loads(finish(program)) == {"found": list(range(8))}
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_a_wait_ends_with_its_time_or_with_the_event(machine: Machine) -> None:
     code = """
 events = registered((0, XID))

@@ -7,7 +7,7 @@ import pytest
 from libvgpu.sim import PROFILES, Machine
 from support.sim_programs import run
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 MS = 1_000_000
 

@@ -7,7 +7,7 @@ import pytest
 from libvgpu.sim import Machine
 from support.sim_programs import busy, finish, run, shares, start
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 QUEUE_DEPTH = 1024
 
@@ -73,16 +73,16 @@ say(cpu=time.process_time() - cpu)
 def test_two_processes_get_half_each_minus_the_switches(machine: Machine) -> None:
     one, other, both = shares(machine, busy(2_000_000), busy(500_000))
 
-    assert one == pytest.approx(0.5, abs=0.02)
-    assert other == pytest.approx(0.5, abs=0.02)
+    assert one == pytest.approx(0.5, abs=0.01)
+    assert other == pytest.approx(0.5, abs=0.01)
     assert 0.97 < both < 1.0
 
 
 def test_a_process_that_waits_for_each_kernel_gets_its_turns_only(machine: Machine) -> None:
     queued, waiting, both = shares(machine, busy(2_000_000), busy(1_000_000, "spinner.wait()"))
 
-    assert waiting == pytest.approx(1 / 3, abs=0.05)  # 1 ms of its own, then 2 ms of the other
-    assert queued == pytest.approx(2 / 3, abs=0.05)
+    assert waiting == pytest.approx(1 / 3, abs=0.01)  # 1 ms of its own, then 2 ms of the other
+    assert queued == pytest.approx(2 / 3, abs=0.01)
     assert both > 0.95
 
 

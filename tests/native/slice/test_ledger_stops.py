@@ -16,7 +16,7 @@ from support.waiting import PATIENCE_S
 MOST_POINTS = 0 if IS_LONG else 100
 PURE = tuple(
     f"libvgpu/src/slice/{name}.c"
-    for name in ("checksum", "limits_file", "usage_file", "pids", "slot")
+    for name in ("checksum", "limits_file", "usage_file", "life", "pids", "slot")
 )
 LEDGER = "libvgpu/src/slice/ledger.c"
 FLAGS = ("-Wl,-z,now",)  # else the loader's own work at first calls is stepped through, too

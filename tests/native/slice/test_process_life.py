@@ -25,7 +25,7 @@ PIECE = 64 << 20
 PIECES = LIMIT // PIECE
 HALF = LIMIT // 2
 NO_WAIT_S = 1.0
-OUT_OF_MEMORY = 2
+OUT_OF_MEMORY, NOT_READY = 2, 802
 
 
 @pytest.fixture
@@ -214,6 +214,22 @@ def test_a_claim_that_stops_half_way_holds_up_nobody(
     stopped.process.wait()
     assert pieces_for_a_newcomer(part, talk) == PIECES
     assert {each.slot for each in part.usage().processes} <= {0, 1, 2}  # no place is lost
+
+
+@pytest.mark.parametrize("of", ["slice", "machine"])
+def test_a_claim_that_loses_its_lock_is_refused(
+    part: Slice, talk: Talk, compile_program: Compile, of: str
+) -> None:
+    library = compile_program("lost_lock.c", flags=("-shared", "-fPIC"))
+    files = {"slice": part.directory / "usage", "machine": part.machine.directory / "machine"}
+    preload = f"{library}:{part.environment()['LD_PRELOAD']}"
+    program = talk(part, LD_PRELOAD=preload, LOSES=str(files[of]))
+
+    assert program.ask("init") == {"slice": OUT_OF_MEMORY, "machine": NOT_READY}[of]
+
+    said = f"no place in {files['slice']} for this process: its file system loses locks"
+    assert (said in program.end()[1]) == (of == "slice")
+    assert pieces_for_a_newcomer(part, talk) == PIECES
 
 
 @pytest.mark.timing

@@ -16,7 +16,7 @@ from support.waiting import PATIENCE_S
 
 LEDGER = tuple(
     f"libvgpu/src/slice/{name}.c"
-    for name in ("checksum", "limits_file", "usage_file", "ledger", "pids", "slot")
+    for name in ("checksum", "limits_file", "usage_file", "ledger", "life", "pids", "slot")
 )
 MAP = ("libvgpu/src/memory/allocation_map.c",)
 RESOLVER = (

@@ -13,7 +13,7 @@ from support.waiting import PATIENCE_S
 
 SOURCES = tuple(
     f"libvgpu/src/slice/{name}.c"
-    for name in ("checksum", "limits_file", "usage_file", "ledger", "pids", "slot")
+    for name in ("checksum", "limits_file", "usage_file", "ledger", "life", "pids", "slot")
 )
 KILLS = 4000 if IS_LONG else 60
 #: Every so many instructions; what the ledger does is short, and all of it is taken.

@@ -1,77 +1,30 @@
 #include "turn.h"
 
-#include <fcntl.h>
-#include <inttypes.h>
 #include <limits.h>
-#include <linux/futex.h>
-#include <stdio.h>
-#include <sys/file.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include <stddef.h>
 
-extern long turn_syscall(long number, long a, long b, long c, long d); /* never ours */
+#include "real.h"
 
-long turn_syscall(long number, long a, long b, long c, long d)
-{
-    long result;
-    register long fourth __asm__("r10") = d;
-    __asm__ volatile("syscall"
-                     : "=a"(result)
-                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(fourth)
-                     : "rcx", "r11", "memory");
-    return result;
-}
-
-static void futex_wait(uint32_t *word, uint32_t value)
-{
-    turn_syscall(SYS_futex, (long)word, FUTEX_WAIT, (long)value, 0);
-}
-
-static void futex_wake(uint32_t *word)
-{
-    turn_syscall(SYS_futex, (long)word, FUTEX_WAKE, 1, 0);
-}
-
-static void lock(struct turn_world *world)
-{
-    uint32_t seen = 0;
-    if (__atomic_compare_exchange_n(&world->lock, &seen, 1, false, __ATOMIC_ACQUIRE,
-                                    __ATOMIC_RELAXED))
-        return;
-    while (__atomic_exchange_n(&world->lock, 2, __ATOMIC_ACQUIRE) != 0)
-        futex_wait(&world->lock, 2);
-}
-
-static void unlock(struct turn_world *world)
-{
-    if (__atomic_exchange_n(&world->lock, 0, __ATOMIC_RELEASE) == 2)
-        futex_wake(&world->lock);
-}
-
-struct turn_world *turn_map(const char *path, const char *chance)
-{
-    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-    struct turn_world *world = MAP_FAILED;
-    if (file >= 0 && flock(file, LOCK_EX) == 0 && ftruncate(file, sizeof *world) == 0)
-        world = mmap(NULL, sizeof *world, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (world != MAP_FAILED && world->now_ns == 0) {
-        *world = (struct turn_world){.now_ns = BEGINNING_NS, .next_ns = NEVER_NS, .running = -1};
-        if (chance)
-            sscanf(chance, "%" SCNu64 " %" SCNu32 " %" SCNu32, &world->seed, &world->one_in,
-                   &world->late_ns);
-    }
-    close(file);
-    return world == MAP_FAILED ? NULL : world;
-}
-
+/* What a thread that waits for its turn is called for. */
+#define CALLED_TO_RUN 1
+#define CALLED_TO_BURY 2
 static int64_t goes_on_ns(const struct turn_thread *thread)
 {
+    if (thread->is_stopped || thread->state == TURN_FREE || thread->state == TURN_AWAY)
+        return NEVER_NS;
     if (thread->state == TURN_READY)
         return thread->own_ns;
-    if (thread->state != TURN_WAITING)
-        return NEVER_NS;
     return thread->until_ns > thread->own_ns ? thread->until_ns : thread->own_ns;
+}
+
+/* A thread that waits for a file, where all wait and none for a moment; -1: none. */
+static int first_alone(const struct turn_world *world)
+{
+    for (int i = 0; i < (int)world->used; i++)
+        if (world->threads[i].state == TURN_WAITING && world->threads[i].what == A_FILE &&
+            !world->threads[i].is_stopped)
+            return i;
+    return -1;
 }
 
 /* The one that goes on first among those that do not run; -1: none. */
@@ -91,6 +44,12 @@ static int first(const struct turn_world *world)
     return best;
 }
 
+static int next_one(const struct turn_world *world)
+{
+    int next = first(world);
+    return next >= 0 ? next : first_alone(world);
+}
+
 static void note_next(struct turn_world *world)
 {
     int next = first(world);
@@ -107,15 +66,23 @@ static uint32_t draw(struct turn_world *world)
     return (uint32_t)(world->seed >> 32);
 }
 
+static void call(struct turn_thread *thread, uint32_t how)
+{
+    __atomic_store_n(&thread->called, how, __ATOMIC_RELEASE);
+    real_wake(&thread->called);
+}
+
 /* Gives the turn to who goes on first. Called by who had it, or where nobody has. */
 static void hand_on(struct turn_world *world)
 {
     world->running = -1;
-    int next = first(world);
+    int next = next_one(world);
     if (next < 0)
         return;
     struct turn_thread *thread = &world->threads[next];
-    thread->own_ns = goes_on_ns(thread);
+    int64_t at_ns = goes_on_ns(thread);
+    thread->alone = at_ns == NEVER_NS;
+    thread->own_ns = thread->alone ? world->now_ns : at_ns;
     thread->state = TURN_READY;
     thread->tie = draw(world);
     if (thread->own_ns > world->now_ns)
@@ -124,16 +91,7 @@ static void hand_on(struct turn_world *world)
     world->running = next;
     world->switches++;
     note_next(world);
-    __atomic_store_n(&thread->called, 1, __ATOMIC_RELEASE);
-    futex_wake(&thread->called);
-}
-
-/* Called under the lock; returns with the turn and without the lock. */
-static void await(struct turn_world *world, struct turn_thread *thread)
-{
-    unlock(world);
-    while (!__atomic_exchange_n(&thread->called, 0, __ATOMIC_ACQUIRE))
-        futex_wait(&thread->called, 0);
+    call(thread, CALLED_TO_RUN);
 }
 
 static void get_ready(struct turn_world *world, struct turn_thread *thread)
@@ -143,47 +101,6 @@ static void get_ready(struct turn_world *world, struct turn_thread *thread)
         thread->own_ns = world->now_ns;
     thread->tie = draw(world);
     note_next(world);
-}
-
-static int32_t own_pid(void)
-{
-    return (int32_t)turn_syscall(SYS_getpid, 0, 0, 0, 0);
-}
-
-int turn_place(struct turn_world *world)
-{
-    int place = -1;
-    lock(world);
-    for (int i = 0; i < TURN_THREADS && place < 0; i++)
-        if (world->threads[i].state == TURN_FREE)
-            place = i;
-    if (place >= 0) {
-        if (world->used <= (uint32_t)place)
-            world->used = (uint32_t)place + 1;
-        world->threads[place] = (struct turn_thread){.pid = own_pid()};
-        get_ready(world, &world->threads[place]);
-    }
-    if (world->running < 0)
-        hand_on(world);
-    unlock(world);
-    return place;
-}
-
-void turn_begin(struct turn_world *world, int place)
-{
-    lock(world);
-    world->threads[place].pid = own_pid(); /* a forked one had its place taken by its parent */
-    await(world, &world->threads[place]);
-}
-
-bool turn_is_live(const struct turn_world *world, uint64_t handle)
-{
-    int32_t pid = own_pid();
-    for (uint32_t i = 0; i < world->used; i++)
-        if (world->threads[i].state != TURN_FREE && world->threads[i].pid == pid &&
-            world->threads[i].handle == handle)
-            return true;
-    return false;
 }
 
 static void wake(struct turn_world *world, uint64_t what, int most)
@@ -203,19 +120,195 @@ static void wake(struct turn_world *world, uint64_t what, int most)
     }
 }
 
+/* Under the lock: all that a process has is free. */
+static void forget(struct turn_world *world, int32_t pid)
+{
+    for (uint32_t i = 0; i < world->used; i++)
+        if (world->threads[i].pid == pid) {
+            world->threads[i].state = TURN_FREE;
+            world->threads[i].pid = 0;
+            if (world->running == (int)i)
+                world->running = -1;
+        }
+    wake(world, A_LOCK, INT_MAX);
+    wake(world, A_FILE, INT_MAX);
+    note_next(world);
+    if (world->running < 0)
+        hand_on(world);
+}
+
+static void forget_if_dead(struct turn_world *world)
+{
+    turn_lock(world);
+    int32_t pid = world->running < 0 ? 0 : world->threads[world->running].pid;
+    if (pid != 0 && pid != real_pid() && real_has_ended(pid, 0))
+        forget(world, pid);
+    turn_unlock(world);
+}
+
+/* Waits for the end of the process that has the turn until it is given to `thread`, and lets the next one go
+ * on. */
+static void bury_the_dying(struct turn_world *world, struct turn_thread *thread)
+{
+    int32_t pid = world->dying;
+    while (!real_has_ended(pid, 1))
+        if (__atomic_load_n(&thread->called, __ATOMIC_ACQUIRE) == CALLED_TO_RUN)
+            return;
+    turn_lock(world);
+    forget(world, pid);
+    turn_unlock(world);
+}
+
+/* Called under the lock; returns with the turn and without the lock. */
+static void await(struct turn_world *world, struct turn_thread *thread)
+{
+    uint32_t called;
+    turn_unlock(world);
+    while ((called = __atomic_exchange_n(&thread->called, 0, __ATOMIC_ACQUIRE)) != CALLED_TO_RUN)
+        if (called == CALLED_TO_BURY)
+            bury_the_dying(world, thread);
+        else if (!real_wait(&thread->called, 0))
+            forget_if_dead(world);
+    for (int number = 1; thread->signals != 0; number++)
+        if (thread->signals & 1ull << number) {
+            thread->signals &= ~(1ull << number);
+            if (real_is_deadly(number))
+                turn_exit(world);
+            real_raise(number);
+        }
+}
+
+/* Under the lock. */
+static int take_place(struct turn_world *world, int32_t pid)
+{
+    for (int i = 0; i < TURN_THREADS; i++) {
+        if (world->threads[i].state != TURN_FREE)
+            continue;
+        if (world->used <= (uint32_t)i)
+            world->used = (uint32_t)i + 1;
+        world->threads[i] = (struct turn_thread){.pid = pid};
+        get_ready(world, &world->threads[i]);
+        return i;
+    }
+    return -1;
+}
+
+int turn_place(struct turn_world *world, int32_t pid)
+{
+    turn_lock(world);
+    int place = take_place(world, pid);
+    turn_unlock(world);
+    return place;
+}
+
+int turn_enter(struct turn_world *world)
+{
+    int32_t pid = real_pid();
+    int place = -1;
+    turn_lock(world);
+    for (int i = 0; i < (int)world->used; i++) {
+        struct turn_thread *thread = &world->threads[i];
+        if (thread->state == TURN_FREE || thread->pid != pid)
+            continue;
+        if (world->running == i)
+            place = i;
+        else
+            thread->state = TURN_FREE;
+    }
+    if (place >= 0) { /* exec has closed files */
+        wake(world, A_FILE, INT_MAX);
+        turn_unlock(world);
+        return place;
+    }
+    place = take_place(world, pid);
+    if (world->running < 0)
+        hand_on(world);
+    if (place >= 0)
+        await(world, &world->threads[place]);
+    else
+        turn_unlock(world);
+    return place;
+}
+
+void turn_exit(struct turn_world *world)
+{
+    turn_lock(world);
+    int next = next_one(world);
+    if (next >= 0) {
+        world->dying = real_pid();
+        call(&world->threads[next], CALLED_TO_BURY);
+    }
+    turn_unlock(world);
+}
+
+bool turn_signal(struct turn_world *world, int32_t pid, int number)
+{
+    bool is_sent = false;
+    turn_lock(world);
+    for (uint32_t i = 0; i < world->used && !is_sent; i++) {
+        struct turn_thread *thread = &world->threads[i];
+        is_sent = thread->pid == pid && (int)i != world->running &&
+                  (thread->state == TURN_WAITING || thread->state == TURN_READY);
+        if (!is_sent)
+            continue;
+        thread->signals |= 1ull << number;
+        if (thread->state == TURN_WAITING) {
+            thread->woken = true;
+            get_ready(world, thread);
+        }
+    }
+    turn_unlock(world);
+    return is_sent;
+}
+
+void turn_stop(struct turn_world *world, int32_t pid, bool is_stopped)
+{
+    turn_lock(world);
+    for (uint32_t i = 0; i < world->used; i++)
+        if (world->threads[i].pid == pid)
+            world->threads[i].is_stopped = is_stopped;
+    note_next(world);
+    turn_unlock(world);
+}
+
+void turn_bury(struct turn_world *world, int32_t pid)
+{
+    real_has_ended(pid, -1);
+    turn_lock(world);
+    forget(world, pid);
+    turn_unlock(world);
+}
+
+void turn_begin(struct turn_world *world, int place)
+{
+    turn_lock(world);
+    world->threads[place].pid = real_pid();
+    await(world, &world->threads[place]);
+}
+
+bool turn_is_live(const struct turn_world *world, uint64_t handle)
+{
+    int32_t pid = real_pid();
+    for (uint32_t i = 0; i < world->used; i++)
+        if (world->threads[i].state != TURN_FREE && world->threads[i].pid == pid &&
+            world->threads[i].handle == handle)
+            return true;
+    return false;
+}
+
 void turn_end(struct turn_world *world, int place, uint64_t what)
 {
-    lock(world);
+    turn_lock(world);
     world->threads[place].state = TURN_FREE;
     wake(world, what, INT_MAX);
     if (world->running == place)
         hand_on(world);
-    unlock(world);
+    turn_unlock(world);
 }
 
 void turn_yield(struct turn_world *world, int place)
 {
-    lock(world);
+    turn_lock(world);
     get_ready(world, &world->threads[place]);
     hand_on(world);
     await(world, &world->threads[place]);
@@ -237,11 +330,11 @@ int64_t turn_look(struct turn_world *world, int place)
 bool turn_wait(struct turn_world *world, int place, uint64_t what, int64_t until_ns)
 {
     struct turn_thread *thread = &world->threads[place];
-    lock(world);
+    turn_lock(world);
     thread->state = TURN_WAITING;
     thread->until_ns = until_ns;
     thread->what = what;
-    thread->woken = false;
+    thread->woken = thread->alone = false;
     thread->tie = draw(world);
     hand_on(world);
     await(world, thread);
@@ -250,41 +343,31 @@ bool turn_wait(struct turn_world *world, int place, uint64_t what, int64_t until
 
 void turn_wake(struct turn_world *world, uint64_t what, int most)
 {
-    lock(world);
+    turn_lock(world);
     wake(world, what, most);
     if (world->running < 0)
         hand_on(world);
-    unlock(world);
+    turn_unlock(world);
+}
+
+bool turn_is_alone(const struct turn_world *world, int place)
+{
+    return world->threads[place].alone;
 }
 
 void turn_leave(struct turn_world *world, int place)
 {
-    lock(world);
+    turn_lock(world);
     world->threads[place].state = TURN_AWAY;
     hand_on(world);
-    unlock(world);
+    turn_unlock(world);
 }
 
 void turn_return(struct turn_world *world, int place)
 {
-    lock(world);
+    turn_lock(world);
     get_ready(world, &world->threads[place]);
     if (world->running < 0)
         hand_on(world);
     await(world, &world->threads[place]);
-}
-
-void turn_forget(struct turn_world *world, int pid)
-{
-    lock(world);
-    for (uint32_t i = 0; i < world->used; i++)
-        if (world->threads[i].pid == pid) {
-            world->threads[i].state = TURN_FREE;
-            if (world->running == (int)i)
-                world->running = -1;
-        }
-    note_next(world);
-    if (world->running < 0)
-        hand_on(world);
-    unlock(world);
 }

@@ -12,16 +12,12 @@ from vgpuctl.demo import workspace
 PLACE = Path("/dev/shm")  # of memory, so a workspace can be there
 
 
-def test_what_a_place_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_place_lacks_is_named() -> None:
     assert workspace.what_is_missing(PLACE) is None
     assert workspace.what_is_missing(PLACE / "no-such") == (
         "cannot be used: No such file or directory"
     )
     assert workspace.what_is_missing(PLACE / ("x" * 30)) == "has too long a name"
-
-    # On overlayfs the file that is mapped is another one, so the lock goes with its descriptor.
-    monkeypatch.setattr(workspace._libc, "mmap", lambda *_: None)
-    assert workspace.what_is_missing(PLACE) == "loses locks (overlayfs)"
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ print(nodes, graphs, 100 * gpu_seconds / (time.monotonic() - start), flush=True)
 sys.stdin.readline()
 """
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(20)]
+pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.parametrize("name", ["cuStreamBeginCapture", "cuStreamBeginCapture_v2"])

@@ -35,7 +35,7 @@ plain.launch(); plain.wait()
 print(time.monotonic() - start)
 """
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 
 def run(machine: Machine, slice_of: SliceOf, name: str) -> tuple[float, float]:

@@ -136,7 +136,7 @@ print(cuda.cuLaunchCooperativeKernelMultiDevice(None, 2, 0),
 sys.stdin.readline()
 """
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.virtual
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ check(driver.cuCtxSynchronize())
 print(json.dumps({"took": took, "codes": codes, "full": is_full, "waited": waited}))
 """
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(60)]
+pytestmark = pytest.mark.virtual
 
 
 def test_other_streams_go_on(machine: Machine, slice_of: SliceOf) -> None:

@@ -71,7 +71,7 @@ while time.monotonic() < end:
     launch(executable)
 """
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.parametrize("make", MAKES)

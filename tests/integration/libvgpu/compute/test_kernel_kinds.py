@@ -34,7 +34,7 @@ print(100 * gpu_ns / 1e9 / (time.monotonic() - start), launches, flush=True)
 sys.stdin.readline()
 """
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(20)]
+pytestmark = pytest.mark.virtual
 
 
 @pytest.mark.parametrize("kinds", [2, 10])

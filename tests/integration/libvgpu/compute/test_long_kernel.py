@@ -38,7 +38,7 @@ sys.stdin.readline()
 os._exit(0)
 """
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(20)]
+pytestmark = pytest.mark.virtual
 
 
 def test_a_long_kernel_does_not_block_another_stream(machine: Machine, slice_of: SliceOf) -> None:

@@ -40,7 +40,7 @@ sys.stdin.readline()
 """
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_launches_are_held_to_the_cap(machine: Machine, slice_of: SliceOf) -> None:
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 

@@ -69,7 +69,7 @@ say(released=released, running=running, ended=time.monotonic() - before)
 """
 NOT_READY = 600
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 
 def test_a_launch_in_a_host_function_is_refused_and_not_held(

@@ -23,7 +23,7 @@ SETTLE_SECONDS = 0.5
 WINDOW_SECONDS = 1.5 if IS_LONG else 1.0
 FROM_33_MS = 10  # the first bucket of delay.h for waits of 33 ms and more
 
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 
 def begin(part: Slice, kernel_ns: int) -> subprocess.Popen[str]:

@@ -39,10 +39,10 @@ print(*waits, flush=True)
 sys.stdin.readline()
 """
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(20)]
+pytestmark = pytest.mark.virtual
 
 
-@pytest.mark.parametrize("launches_before", [1, 2, 3])
+@pytest.mark.parametrize("launches_before", [1, 3])
 def test_a_pause_before_a_wait_is_not_billed(
     machine: Machine, slice_of: SliceOf, launches_before: int
 ) -> None:

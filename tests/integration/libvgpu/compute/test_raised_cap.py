@@ -30,7 +30,7 @@ while True:
     spinner.wait()
 """
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(20)]
+pytestmark = pytest.mark.virtual
 
 
 def wait_until_held(machine: Machine) -> None:

@@ -21,7 +21,7 @@ NEVER_SLOW_NS = 1 << 60
 SETTLE_SECONDS = 0.5
 WINDOW_SECONDS = 0.7
 
-pytestmark = [pytest.mark.timing, pytest.mark.timeout(30)]
+pytestmark = pytest.mark.virtual
 
 
 class Pair:

@@ -43,7 +43,7 @@ def part(machine: Machine, slice_of: SliceOf) -> Slice:
     return slice_of(machine, memory_bytes=GIB)
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 @pytest.mark.parametrize(
     "code",
     [
@@ -83,7 +83,7 @@ def test_the_estimate_is_near_the_truth(part: Slice, code: str) -> None:
     assert seen.held_ns == 0
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_under_mps_it_is_an_estimate_too(machine: Machine, tmp_path: Path) -> None:
     limit = DeviceLimit(
         machine.devices[0].uuid,
@@ -149,7 +149,7 @@ assert nodes == {20}, nodes
     assert (seen.gpu_time_ns, seen.launches) == (0, 0)
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_contexts_come_and_go(part: Slice) -> None:
     code = """
 for _ in range(12):
@@ -169,7 +169,7 @@ for _ in until(0.3):
     assert seen.gpu_time_ns == pytest.approx(client.busy_ns, rel=0.5)
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_threads_share_the_samples_and_never_block_each_other(part: Slice) -> None:
     code = """
 import threading
@@ -189,7 +189,7 @@ for thread in threads: thread.join()
     assert seen.gpu_time_ns == pytest.approx(client.busy_ns, rel=0.35)
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_a_cap_set_live_ends_the_estimating(part: Slice) -> None:
     code = """
 for _ in until(0.5):

@@ -111,7 +111,7 @@ def shared(machine: Machine, tmp_path: Path) -> Iterator[Callable[[str, int], Sl
 Shared = Callable[[str, int], Slice]
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_a_capped_container_sees_its_own_share_and_an_idle_one_nothing(
     machine: Machine, shared: Shared
 ) -> None:
@@ -134,7 +134,7 @@ def test_a_capped_container_sees_its_own_share_and_an_idle_one_nothing(
     assert (unseen["samples"], unseen["by_process"]) == ([1, 0], [])
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_kernels_longer_than_the_window_do_not_flicker(machine: Machine, shared: Shared) -> None:
     part = shared("long", 90)
     process = begin(part, working_program(250 * MS))
@@ -177,7 +177,7 @@ print(json.dumps([look() for _ in range(12)]))
     assert mean_percent == pytest.approx(whole_percent, abs=2 * POINTS)
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_an_uncapped_container_sees_the_drivers_figures_of_its_own_processes(
     machine: Machine, shared: Shared
 ) -> None:
@@ -193,7 +193,7 @@ def test_an_uncapped_container_sees_the_drivers_figures_of_its_own_processes(
     assert (unseen["gpu"], unseen["by_process"]) == (0, [])
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_where_pids_tell_nothing_an_uncapped_container_sees_the_whole_gpu(
     shared: Shared,
 ) -> None:
@@ -213,7 +213,7 @@ def test_where_pids_tell_nothing_an_uncapped_container_sees_the_whole_gpu(
     assert seen["by_process"] == []
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_samples_by_process_follow_the_drivers_protocol(shared: Shared) -> None:
     part = shared("working", CAP_PERCENT)
     process = begin(part, working_program(KERNEL_NS))
@@ -261,7 +261,7 @@ print(json.dumps({
     assert said["null"] == [2, 2]
 
 
-@pytest.mark.timing
+@pytest.mark.virtual
 def test_a_gpu_that_the_slice_does_not_name_is_never_busy(
     two_gpus: Machine, slice_of: SliceOf
 ) -> None:

@@ -20,7 +20,7 @@ MS = 1_000_000
 SETTLE_SECONDS = 0.3
 
 Tenant = Callable[..., tuple[Slice, Grants]]
-pytestmark = pytest.mark.timing
+pytestmark = pytest.mark.virtual
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_tenant_runs_in_its_windows_and_at_no_other_time(
     used_ns = busy_ns(machine) - before_ns
 
     assert held == 0
-    assert used_ns == pytest.approx(50 * MS, abs=5 * MS)
+    assert used_ns == pytest.approx(50 * MS, abs=MS)
 
 
 def test_a_window_that_is_published_ahead_is_waited_for_to_the_moment(
@@ -97,7 +97,7 @@ def test_a_window_that_is_published_ahead_is_waited_for_to_the_moment(
     time.sleep(0.1)
 
     assert early_ns == 0
-    assert busy_ns(machine) - before_ns == pytest.approx(10 * MS, abs=2 * MS)
+    assert busy_ns(machine) - before_ns == pytest.approx(10 * MS, abs=MS)
 
 
 def test_the_first_launch_of_a_window_always_fits_and_the_rest_is_given_back(
@@ -147,7 +147,7 @@ def test_what_nobody_else_wants_goes_to_an_elastic_tenant_only(
     begin(part, MS)
     time.sleep(SETTLE_SECONDS)
 
-    assert percent_in(machine, 1) == pytest.approx(percent, abs=1.5)
+    assert percent_in(machine, 1) == pytest.approx(percent, abs=0.5)
 
 
 def test_a_strict_tenant_keeps_to_its_cap_in_a_window_too(machine: Machine, tenant: Tenant) -> None:
@@ -158,7 +158,7 @@ def test_a_strict_tenant_keeps_to_its_cap_in_a_window_too(machine: Machine, tena
     window = grants.open(30)
     time.sleep(0.1)
 
-    assert percent_in(machine, 1) == pytest.approx(30, abs=1.5)
+    assert percent_in(machine, 1) == pytest.approx(30, abs=1.6)
     assert grants.told().yielded_window == window
 
 
@@ -178,7 +178,7 @@ def test_without_its_arbiter_a_tenant_keeps_to_its_own_cap(
     end(grants)
     time.sleep(SETTLE_SECONDS)
 
-    assert percent_in(machine, 1) == pytest.approx(40, abs=2)
+    assert percent_in(machine, 1) == pytest.approx(40, abs=0.5)
 
 
 def test_a_window_that_was_missed_is_not_used(machine: Machine, tenant: Tenant) -> None:

@@ -1,0 +1,32 @@
+/* A kernel that takes the time it is told, for programs that are linked with libcuda, and what ends them where
+ * a call fails. */
+#ifndef VGPU_TEST_SPIN_KERNEL_H
+#define VGPU_TEST_SPIN_KERNEL_H
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "vgpu/cuda_api.h"
+
+#define MUST(call) \
+    do { \
+        int result_ = (call); \
+        if (result_ != CUDA_SUCCESS) { \
+            fprintf(stderr, "%s answered %d\n", #call, result_); \
+            exit(1); \
+        } \
+    } while (0)
+
+static const char spin_ptx[] = ".version 7.0\n.target sm_70\n"
+                               ".visible .entry spin_ns(.param .u64 ns)\n{ret;}";
+
+static inline CUfunction load_spin_kernel(void)
+{
+    CUmodule module;
+    CUfunction function;
+    MUST(cuModuleLoadData(&module, spin_ptx));
+    MUST(cuModuleGetFunction(&function, module, "spin_ns"));
+    return function;
+}
+
+#endif

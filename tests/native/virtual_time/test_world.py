@@ -1,0 +1,45 @@
+"""Programs, their threads and an arbiter in a time of their own: it is the same in each run."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from support import CLIENT_PATH, Compile
+from support.virtual_time import Chance, run_program
+
+TENANTS = """
+import json, sys, time
+from pathlib import Path
+from libvgpu.limits import ComputeMode
+from support.crowd import MS, Crowd
+from support.measured import measured_machine
+
+folder = Path(sys.argv[1])
+machine = measured_machine(folder)
+crowd = Crowd(machine, folder)
+crowd.join(30, ComputeMode.STRICT, 2 * MS)
+crowd.join(70, ComputeMode.ELASTIC, MS, "spinner.wait()")
+seen = [crowd.shares(0.03) for _ in range(10)]
+crowd.close()
+machine.remove()
+print(json.dumps([*seen, time.monotonic_ns()]))
+"""
+
+
+@pytest.mark.parametrize("chance", [None, Chance(seed=1, one_in=300, late_ns=100_000)])
+def test_two_tenants_and_their_arbiter_do_the_same_in_each_run(
+    compile_program: Compile, tmp_path: Path, chance: Chance | None
+) -> None:
+    found = []
+    for name in ("first", "other"):
+        folder = tmp_path / name
+        folder.mkdir()
+        environment = {**os.environ, "PYTHONPATH": CLIENT_PATH}
+        command = [sys.executable, "-c", TENANTS, str(folder)]
+        found.append(json.loads(run_program(compile_program, environment, folder, command, chance)))
+
+    assert found[0] == found[1]
+    assert all(each > 0 for each in found[0][-2])
