@@ -272,6 +272,30 @@ def test_workers_end_with_the_first_failure_where_it_is_asked_for(tmp_path: Path
     assert (done.returncode, "1 failed in" in done.stdout) == (1, True), done.stdout
 
 
+HOLDS_UP = """
+import time
+from pathlib import Path
+RUNS = Path(__file__).with_name("runs")
+def test_it():
+    if "test_a" in __file__:
+        while not RUNS.exists():
+            time.sleep(0.01)
+        assert False
+    RUNS.touch()
+    try:
+        time.sleep(3600)
+    finally:
+        RUNS.with_name("torn down").touch()
+"""
+
+
+def test_no_worker_holds_up_the_end_of_a_run(tmp_path: Path) -> None:
+    done = run_pytest(tmp_path, HOLDS_UP, "--workers", "2", "-x", files=("a", "b"))
+
+    assert (done.returncode, "1 failed in" in done.stdout) == (1, True), done.stdout
+    assert (tmp_path / "torn down").exists()
+
+
 LEAVES = """
 import logging, os, signal
 def test_leaves():
