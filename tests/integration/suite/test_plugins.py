@@ -275,11 +275,11 @@ def test_workers_end_with_the_first_failure_where_it_is_asked_for(tmp_path: Path
 HOLDS_UP = """
 import time
 from pathlib import Path
+from support.waiting import wait_until
 RUNS = Path(__file__).with_name("runs")
 def test_it():
     if "test_a" in __file__:
-        while not RUNS.exists():
-            time.sleep(0.01)
+        wait_until(RUNS.exists)
         assert False
     RUNS.touch()
     try:
