@@ -344,7 +344,8 @@ def test_starts_nothing():
 def test_a_quick_test_that_starts_a_process_fails(tmp_path: Path) -> None:
     done = run_pytest(tmp_path, QUICK, "-p", "support.no_process")
 
-    assert "4 passed, 2 errors" in done.stdout.replace(" 1 warning,", ""), done.stdout
+    # A newer Python warns of a fork next to threads.
+    assert re.search(r"4 passed,( \d warnings?,)? 2 errors", done.stdout), done.stdout
     assert "ERROR test_given.py::test_starts - AssertionError: a quick test started" in done.stdout
     assert "ERROR test_given.py::test_forks - AssertionError: a quick test started" in done.stdout
 
