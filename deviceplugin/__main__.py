@@ -11,6 +11,7 @@ import click
 
 from deviceplugin.config.chosen import Fallback
 from deviceplugin.config.options import (
+    DIRECTORY,
     config_option,
     selection_of,
     selection_options,
@@ -27,8 +28,6 @@ from .agent import run
 from .heap import return_freed_memory
 from .settings import AgentSettings
 from .stopping import stop_on_signals
-
-_DIRECTORY = click.Path(path_type=Path, file_okay=False)
 
 
 def _with_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -71,7 +70,7 @@ def _kubelet_dir(socket_path: Path) -> Path:
     envvar="VGPU_KUBELET_DIR",
     default="/var/lib/kubelet",
     show_default=True,
-    type=_DIRECTORY,
+    type=DIRECTORY,
 )
 @click.option(
     "--kubelet-socket",
@@ -80,7 +79,7 @@ def _kubelet_dir(socket_path: Path) -> Path:
     help="The kubelet's socket for device plugins, instead of --kubelet-dir.",
 )
 @state_dir_option
-@click.option("--run-dir", envvar="VGPU_RUN_DIR", type=_DIRECTORY, help="[default: /run/vgpu]")
+@click.option("--run-dir", envvar="VGPU_RUN_DIR", type=DIRECTORY, help="[default: /run/vgpu]")
 @click.option(
     "--metrics-address",
     default=":9446",

@@ -139,14 +139,10 @@ def open_shared(path: Path | str, flags: int) -> int:
         RegionError: it is missing, a link, or may not be opened.
     """
     try:
-        return _open_at_once(path, flags)
+        # A FIFO would wait for its other end, and a file for who has a lease on it.
+        return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
         raise _refused(path, error) from error
-
-
-def _open_at_once(path: Path | str, flags: int) -> int:
-    # A FIFO would wait for its other end, and a file for who has a lease on it.
-    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
 
 
 def _refused(path: Path | str, error: OSError) -> RegionError:
@@ -168,20 +164,24 @@ def open_limits(path: Path | str) -> int:
     return open_ours(str(path), LIMITS_MODE)
 
 
-def open_ours(path: str, mode: int) -> int:
+def open_ours(path: str, mode: int, *, waits: bool = False) -> int:
     """Opens a file of a slice for reading and writing; its mode stays.
+
+    Args:
+        waits: until the lease that its container has on it has ended.
 
     Raises:
         RegionBusyError: its container has a lease on it.
         RegionError: it is missing, or not ours.
     """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (0 if waits else os.O_NONBLOCK)
     try:
         try:
-            return _open_at_once(path, os.O_RDWR)
+            return os.open(path, flags)
         except PermissionError:  # an ordinary user's own file has mode 0444 for him too
             os.chmod(path, mode | 0o200)
             try:
-                return _open_at_once(path, os.O_RDWR)
+                return os.open(path, flags)
             finally:
                 os.chmod(path, mode)
     except OSError as error:

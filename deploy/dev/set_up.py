@@ -16,6 +16,7 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -117,7 +118,14 @@ def run(command: Sequence[str], environment: Mapping[str, str] | None = None) ->
         raise SetUpError(f"{command[0]}: {error.strerror}") from error
     if done.returncode != 0:
         _keep(f"$ {' '.join(command)}\n{done.stdout}\n")
-        raise failure(done.stdout, f"{command[0]} ended with {done.returncode}")
+        raise failure(done.stdout, f"{command[0]} {_ended(done.returncode)}")
+
+
+def _ended(status: int) -> str:
+    if status >= 0:
+        return f"ended with {status}"
+    by_whom = " (where memory runs out, the kernel does that)" if -status == signal.SIGKILL else ""
+    return f"was ended by {signal.Signals(-status).name}{by_whom}"
 
 
 def failure(said: str, otherwise: str) -> SetUpError:
@@ -401,7 +409,7 @@ def set_up(venv: Path, extras: Sequence[str]) -> Path:
         said = compiling.communicate()[0].strip()
         if compiling.returncode != 0:
             _keep(f"{said}\n")
-            raise failure(said, "the C files do not compile")
+            raise failure(said, f"the compilation of the C files {_ended(compiling.returncode)}")
         if said:
             say(said)
 

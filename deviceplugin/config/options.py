@@ -16,6 +16,9 @@ from .chosen import NODE_LABEL, Fallback, Selection, parse_fallbacks
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 DEFAULT_STATE_DIR = Path("/var/lib/vgpu")
 
+# Whether it may be used is said by who uses it.
+DIRECTORY = click.Path(path_type=Path, file_okay=False, readable=False)
+
 
 def config_option(command: _Command) -> _Command:
     """Adds ``--config`` as ``config: Path``, a file or a directory."""
@@ -36,7 +39,7 @@ def state_dir_option(command: _Command) -> _Command:
         envvar="VGPU_STATE_DIR",
         default=str(DEFAULT_STATE_DIR),
         show_default=True,
-        type=click.Path(path_type=Path, file_okay=False),
+        type=DIRECTORY,
         help="What the agent keeps over a reboot, among it the config that it last accepted.",
     )(command)
 

@@ -23,7 +23,12 @@ import click
 
 from deviceplugin import log
 from deviceplugin.config.mps_root import root_problem
-from deviceplugin.config.options import DEFAULT_STATE_DIR, config_option, state_dir_option
+from deviceplugin.config.options import (
+    DEFAULT_STATE_DIR,
+    DIRECTORY,
+    config_option,
+    state_dir_option,
+)
 from deviceplugin.inventory.nvml import Inventory, NvmlInventory
 from deviceplugin.log import event
 from deviceplugin.stopping import stop_on_signals
@@ -246,7 +251,7 @@ def _is_ours(lock: IO[bytes], run_dir: Path) -> bool:
 
 @click.command(help="Runs one MPS control daemon for each GPU that is shared through MPS.")
 @config_option
-@click.option("--run-dir", envvar="VGPU_RUN_DIR", type=click.Path(path_type=Path))
+@click.option("--run-dir", envvar="VGPU_RUN_DIR", type=DIRECTORY)
 @state_dir_option
 @click.option(
     "--look-every",

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deviceplugin import runtime
-from libvgpu.errors import RegionBusyError
+from libvgpu.errors import RegionBusyError, RegionError
 from libvgpu.region_files import LIMITS_MODE, USAGE_MODE, open_ours, open_shared
 
 _MODES = {"limits": LIMITS_MODE, "usage": USAGE_MODE}
@@ -161,10 +161,12 @@ class HeldFiles:
         runtime.thread(target=work, name="held file").start()
 
     def _wait_for(self, path: Path) -> None:
-        descriptor = -1
-        with suppress(OSError):  # it is tried again
-            flags = os.O_RDWR if path.name in _MODES else os.O_RDONLY
-            descriptor = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor, mode = -1, _MODES.get(path.name)
+        with suppress(OSError, RegionError):  # it is tried again
+            if mode is None:
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            else:
+                descriptor = open_ours(str(path), mode, waits=True)
         with self._lock:
             self._waiting.discard(path)
             if descriptor >= 0:

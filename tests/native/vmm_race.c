@@ -6,7 +6,6 @@
  * proper: every thread uses what it made. Whenever all stand still, exactly what the driver keeps
  * is charged. misuse: all threads use all numbers and addresses. Never does the driver keep more
  * than is charged, which is asked at every byte given back. */
-#include <sched.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -17,7 +16,7 @@
 #define SLOT_BYTES 100u
 #define NUMBERS 64
 #define OFFSETS 3
-#define STEPS 200 /* of a round: then all stand still */
+#define STEPS 1000 /* of a round: then all stand still */
 
 /* ---- the driver ---- */
 
@@ -127,7 +126,6 @@ void charge_cancel(const struct charge *charge)
 
 /* ---- the hooks ---- */
 
-/* The thread of the program that is slow where it matters. */
 static __thread uint64_t random_state;
 
 static uint64_t roll(uint64_t sides)
@@ -138,10 +136,11 @@ static uint64_t roll(uint64_t sides)
     return random_state % sides;
 }
 
+/* Others take a step meanwhile. To yield the processor would be to wait for all other programs. */
 static void dawdle(void)
 {
-    for (uint64_t turns = roll(3); turns > 0; turns--)
-        sched_yield();
+    for (volatile uint64_t turns = roll(3) * 1000; turns > 0; turns--)
+        ;
 }
 
 #define DRIVER(result, call) \

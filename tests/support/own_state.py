@@ -46,10 +46,18 @@ def _shared() -> list[str]:
     """The files in folders of the machine."""
     return sorted(
         f"{folder}/{name}"
-        for folder in filter(os.path.isdir, _FOLDERS)
-        for name in os.listdir(folder)
+        for folder in _FOLDERS
+        for name in _names(folder)
         if not name.startswith(_RUNS)
     )
+
+
+def _names(folder: str) -> list[str]:
+    """What lies in a folder; nothing where none is, or where it is closed to who runs the tests."""
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, PermissionError):
+        return []
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

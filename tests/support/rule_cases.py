@@ -56,6 +56,18 @@ class Case:
     begins_s: int = 0
 
 
+#: How many seconds the cause of an alert lasts before the alert fires.
+PATIENCE_S = {
+    "VgpuAgentDown": 300, "VgpuNoAgents": 600, "VgpuConfigRejected": 120,
+    "VgpuPodresourcesDown": 300, "VgpuResourceNotRegistered": 300,
+    "VgpuInventoryNotPublished": 600, "VgpuWatchDown": 900, "VgpuDriverDown": 120,
+    "VgpuGpuUnhealthy": 60, "VgpuGpusLeftOut": 600, "VgpuGpuMemoryUnaccounted": 600,
+    "VgpuMpsDown": 300, "VgpuMpsFaults": 0, "VgpuMemoryRefused": 600, "VgpuCapBinds": 3600,
+    "VgpuShareMissed": 600, "VgpuContainerMemoryUnaccounted": 600, "VgpuBypass": 300,
+    "VgpuUsageUnreadable": 600, "VgpuSchedulerStateOld": 120, "VgpuSchedulerNoLeader": 120,
+    "VgpuSchedulerTwoLeaders": 60, "VgpuSchedulerSlow": 600,
+}  # fmt: skip
+
 _CALLS = "vgpu_scheduler_call_duration_seconds_bucket"
 _WANTED = 'vgpu_container_core_wanted_ratio{namespace="team",pod="train"}'
 _LIMIT = 'vgpu_container_core_limit_ratio{namespace="team",pod="train"}'
@@ -161,11 +173,11 @@ def seconds_of(text: str) -> int:
 
 
 def inputs_of(name: str) -> list[dict[str, Any]]:
-    """Returns what promtool tests of one case: silence before and an alert after the rule's
+    """Returns what promtool tests of one case: silence before and an alert after the alert's
     patience, each by a twentieth of it, and silence all along where there is no cause."""
     case, alert = CASES[name], name.partition(" ")[0]
     rule = ALERTS[alert]
-    patience_s = seconds_of(rule.get("for", "0m"))
+    patience_s = PATIENCE_S[alert]
     margin_s = (patience_s or _NO_PATIENCE_S) // _TWENTIETH
     fires_s = case.begins_s + patience_s + margin_s
     said = {
@@ -201,8 +213,7 @@ def inputs_of(name: str) -> list[dict[str, Any]]:
 
 def step_s(alert: str) -> int:
     """Returns how often the tool is to evaluate the rules for the cases of an alert."""
-    patience_s = seconds_of(ALERTS[alert].get("for", "0m")) or _NO_PATIENCE_S
-    return patience_s // _TWENTIETH // _LOOKS
+    return (PATIENCE_S[alert] or _NO_PATIENCE_S) // _TWENTIETH // _LOOKS
 
 
 def run_tool(

@@ -86,7 +86,10 @@ class Pool:
                     self._hear(self._workers[connection])
                 self._raise_if_over()
         finally:
-            for worker in list(self._workers.values()):
+            left = list(self._workers.values())
+            for worker in left:
+                os.kill(worker.pid, signal.SIGINT)  # only this process may have been told
+            for worker in left:
                 self._end(worker)
 
     def _raise_if_over(self) -> None:
@@ -181,6 +184,7 @@ class Child:
             self._run_all()
             status = 0
         except (BrokenPipeError, ConnectionResetError, EOFError, KeyboardInterrupt):
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # said twice where a terminal says it
             self._session._setupstate.teardown_exact(None)  # the run is over
         except BaseException:
             sys.excepthook(*sys.exc_info())

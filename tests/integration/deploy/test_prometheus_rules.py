@@ -22,6 +22,7 @@ from support.rule_cases import (
     CASES,
     GROUPS,
     NODE,
+    PATIENCE_S,
     POD,
     RECORDS,
     RULES,
@@ -50,7 +51,7 @@ def test_the_tool_accepts_the_rules() -> None:
 
 
 def test_every_alert_has_a_case() -> None:
-    assert {name.partition(" ")[0] for name in CASES} == ALERTS.keys()
+    assert {name.partition(" ")[0] for name in CASES} == ALERTS.keys() == PATIENCE_S.keys()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -161,3 +162,10 @@ def test_their_runbooks_are_sections_of_the_docs() -> None:
     titles = re.findall(r"^## (.+)$", text, re.MULTILINE)
     anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
     assert {rule["annotations"]["runbook"] for rule in ALERTS.values()} <= anchors
+
+
+def test_their_severities_are_those_of_the_page() -> None:
+    text = (ROOT / "docs/metrics-and-events.md").read_text()
+    rows = re.findall(r"^\| (critical|warning|info) \| (.+) \|$", text, re.MULTILINE)
+    told = {name: severity for severity, names in rows for name in re.findall(r"`(\w+)`", names)}
+    assert told == {name: rule["labels"]["severity"] for name, rule in ALERTS.items()}

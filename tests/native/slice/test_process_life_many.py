@@ -23,6 +23,7 @@ MIB = 1 << 20
 BLOCK = 2 * MIB
 LIMIT = 1 << 30
 IN_SEQUENCE = 10_000 if IS_LONG else 400
+CALLS = 4  # of each process, in which it may be told that there is no place
 AT_ONCE = 200 if IS_LONG else 100  # the simulated driver has room for 256
 
 
@@ -69,7 +70,7 @@ def test_hundreds_at_once_that_fit_exactly_are_all_granted(
     assert stderr == ""
 
 
-def test_more_processes_than_slots_are_served_or_refused_with_one_line_each(
+def test_more_processes_than_slots_are_served_or_refused_with_a_line(
     program: Path, machine: Machine, slice_of: SliceOf, tmp_path: Path
 ) -> None:
     """On a driver without a limit of its own on processes. It does not tell what it gives, so that
@@ -89,7 +90,8 @@ def test_more_processes_than_slots_are_served_or_refused_with_one_line_each(
     assert (granted + refused, wrong) == (count, 0)
     assert granted >= lib.VGPU_SLOT_COUNT
     lines = stderr.splitlines()
-    assert len(lines) == refused
+    # A process says it again after a second, which may have passed until its next call.
+    assert refused <= len(lines) <= CALLS * refused
     assert all(line.startswith("libvgpu: no place in ") for line in lines), lines[:3]
     counts, _ = run(program, environment, 3, 1, count * MIB)
     assert counts == [3, 0, 0]

@@ -209,6 +209,12 @@ def test_all_that_a_failed_command_said_is_kept(set_up: ModuleType) -> None:
     assert "first\n" in set_up.LOG.read_text()
 
 
+@pytest.mark.process
+def test_a_command_that_was_killed_is_called_so(set_up: ModuleType) -> None:
+    with pytest.raises(set_up.SetUpError, match=r"^sh was ended by SIGKILL \(where memory runs"):
+        set_up.run(["sh", "-c", "kill -9 $$"])
+
+
 @pytest.mark.parametrize(
     ("number", "sentence"),
     [

@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.testing import AdmittedPod
+from libvgpu.errors import RegionBusyError
+from libvgpu.region_files import open_limits
 from support.agent_process import ProcessNode
 from support.hostile import lease, lock
 from support.in_process_node import CONFIG, GIB, running_node, wait_until_lost
@@ -44,10 +46,10 @@ def page(node: ProcessNode, path: str) -> str:
 
 
 def is_leased(path: Path) -> bool:
-    """Returns whether the kernel would have who opens a file for writing wait."""
+    """Returns whether the kernel would have who opens `limits` for writing wait."""
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))
-    except BlockingIOError:
+        os.close(open_limits(path))
+    except RegionBusyError:
         return True
     return False
 

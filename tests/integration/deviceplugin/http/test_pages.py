@@ -20,10 +20,13 @@ from support.ports import held_port
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import agent_client
 from vgpuctl.__main__ import main
+from vgpuctl.doctor import mps_strangers
 
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
+    # MPS daemons of other tests are strangers here, and a finding of their own.
+    monkeypatch.setattr(mps_strangers, "pids", lambda proc: [])
     with running_node(monkeypatch) as node:
         node.stop_agent()
         node.metrics_address = f"127.0.0.1:{held_port()}"

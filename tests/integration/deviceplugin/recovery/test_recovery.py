@@ -289,7 +289,7 @@ def test_a_killed_agent_is_back_with_every_slice(killable: ProcessNode) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(3600)
 def test_an_agent_killed_while_pods_come_and_go_gives_nothing_twice(killable: ProcessNode) -> None:
     node = killable
     order = random.Random(11)
