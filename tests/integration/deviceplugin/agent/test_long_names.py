@@ -36,7 +36,7 @@ def test_a_longest_name_is_served_by_an_edit_and_after_a_restart(
 ) -> None:
     monkeypatch.setattr("support.in_process_node.RESOURCES", ["", "", *SLICES])
     renamed = [*SLICES, f"nvidia.com/{LONGEST}"]
-    with running_node(monkeypatch, DeepNode, CONFIG.replace("RENAME", "")) as node:
+    with running_node(monkeypatch, DeepNode, CONFIG.replace("RENAME", ""), in_world=True) as node:
         node.config.write_text(CONFIG.replace("RENAME", f"rename: {LONGEST}, "))
         node.wait_registered(renamed)
         wait_until(

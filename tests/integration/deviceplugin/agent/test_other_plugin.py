@@ -18,7 +18,7 @@ from vgpuctl.doctor.finding import FAIL, OK
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     monkeypatch.setattr(agent, "_FOREIGN_EVERY_S", 0.1)
     monkeypatch.setattr(examine, "NvmlInventory", GivenGpus)
-    with running_node(monkeypatch) as node:
+    with running_node(monkeypatch, in_world=True) as node:
         yield node
 
 

@@ -1,12 +1,11 @@
 """What the agent survives and follows: restarts, failed pods, an edited config file."""
 
 import logging
-import time
-import urllib.request
 from collections.abc import Iterator
 
 import pytest
 
+from deviceplugin import runtime
 from deviceplugin.store import kept_config
 from deviceplugin.store.journal import replay
 from deviceplugin.testing import AdmissionFailed
@@ -14,14 +13,13 @@ from libvgpu import allocation_dirs
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
 from support.in_process_node import CONFIG, GIB, InProcessNode, only_device, running_node
-from support.ports import held_port
-from support.waiting import PATIENCE_S, bar, wait_until
-from vgpuctl.agent_client import agent_report
+from support.waiting import PATIENCE_S, wait_until
+from vgpuctl.agent_client import agent_report, metrics_page
 
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
+    with running_node(monkeypatch, in_world=True) as node:
         yield node
 
 
@@ -79,15 +77,14 @@ def test_a_socket_that_vanishes_is_served_and_registered_again(
     node.limit(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1}))
 
 
-@pytest.mark.parametrize("most_s", bar(3.0))
-def test_a_restarted_kubelet_gets_the_plugins_back_soon(node: InProcessNode, most_s: float) -> None:
+def test_a_restarted_kubelet_gets_the_plugins_back_soon(node: InProcessNode) -> None:
     node.kubelet.stop()
-    started = time.monotonic()
+    started = runtime.monotonic()
     node.kubelet.start()
 
     node.wait_registered()
 
-    assert time.monotonic() - started < most_s
+    assert runtime.monotonic() - started < 1.0
     node.limit(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1}))
 
 
@@ -128,9 +125,8 @@ def test_an_ended_pod_gives_its_slice_back_to_the_next_at_once(node: InProcessNo
     assert not directory.exists()
 
 
-@pytest.mark.parametrize("most_s", bar(1.0))
 def test_an_edited_rule_holds_in_the_running_container_within_a_second(
-    node: InProcessNode, most_s: float
+    node: InProcessNode,
 ) -> None:
     pod = node.admit("a", {"vgpu-core": 50, "vgpu-memory": 8})
     other = node.admit("b", {"vgpu-core": 50, "vgpu-memory": 8}, {"mps-core": 20, "mps-memory": 4})
@@ -149,7 +145,7 @@ def test_an_edited_rule_holds_in_the_running_container_within_a_second(
         '  core: "60%"\n  memory: 3Gi\n  compute: strict\n'
     )
 
-    wait_until(lambda: only_device(directory).memory_limit_bytes == 3 * GIB, patience_s=most_s)
+    wait_until(lambda: only_device(directory).memory_limit_bytes == 3 * GIB, patience_s=1.0)
     after = only_device(directory)
     assert (after.core_percent, after.compute_mode) == (30, ComputeMode.STRICT)
     assert (directory / "limits").stat().st_ino == inode
@@ -157,22 +153,18 @@ def test_an_edited_rule_holds_in_the_running_container_within_a_second(
 
 
 def test_a_bad_config_is_rejected_whole_and_shows_in_the_metrics(node: InProcessNode) -> None:
-    node.stop_agent()
-    node.metrics_address = f"127.0.0.1:{held_port()}"
-    node.start_agent()
-    node.wait_registered()
     pod = node.admit("a", {"vgpu-core": 50, "vgpu-memory": 8})
-    assert "vgpu_config_reload_success 1.0" in scrape(node)
+    assert "vgpu_config_reload_success 1.0" in metrics_page(node.run_dir)
 
     node.config.write_text(CONFIG + "limits:\n- {memory: 1Gi}\n- {memory: 8 bananas}\n")
-    wait_until(lambda: "vgpu_config_reload_success 0.0" in scrape(node))
+    wait_until(lambda: "vgpu_config_reload_success 0.0" in metrics_page(node.run_dir))
 
     assert node.limit(pod).memory_limit_bytes == 8 * GIB
     node.config.write_text(CONFIG + "limits:\n- {memory: 1Gi}\n")
     wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
-    wait_until(lambda: "vgpu_config_reload_success 1.0" in scrape(node))
-    wait_until(lambda: 'pod="a"' in scrape(node))
-    text = scrape(node)
+    wait_until(lambda: "vgpu_config_reload_success 1.0" in metrics_page(node.run_dir))
+    wait_until(lambda: 'pod="a"' in metrics_page(node.run_dir))
+    text = metrics_page(node.run_dir)
     assert "vgpu_config_reload_success 1.0" in text
     for line in (
         f'vgpu_gpu_memory_allocated_bytes{{family="vgpu",gpu="{only_gpu(text)}"',
@@ -182,13 +174,6 @@ def test_a_bad_config_is_rejected_whole_and_shows_in_the_metrics(node: InProcess
         'vgpu_allocate_duration_seconds_count{resource="nvidia.com/mps-core"} 0.0',
     ):
         assert line in text, line
-
-
-def scrape(node: InProcessNode) -> str:
-    with urllib.request.urlopen(
-        f"http://{node.metrics_address}/metrics", timeout=PATIENCE_S
-    ) as answer:
-        return str(answer.read().decode())
 
 
 def only_gpu(text: str) -> str:

@@ -1,7 +1,6 @@
 """A config edit that changes how GPUs are shared, over real gRPC: the agent is not restarted."""
 
 import logging
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from support.in_process_node import (
 )
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.__main__ import main
-from vgpuctl.agent_client import agent_report
+from vgpuctl.agent_client import agent_report, metrics_page
 from vgpuctl.doctor import agent_checks
 from vgpuctl.doctor.finding import WARN
 
@@ -45,7 +44,7 @@ def looks_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch, looks_more_often: None) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
+    with running_node(monkeypatch, in_world=True) as node:
         yield node
 
 
@@ -98,14 +97,6 @@ def directory(node: InProcessNode, pod: AdmittedPod) -> Path:
 
 def fields(log: pytest.LogCaptureFixture, message: str) -> list[dict[str, object]]:
     return [r.__dict__["fields"] for r in log.records if r.getMessage() == message]
-
-
-def scrape(log: pytest.LogCaptureFixture, page: str = "metrics") -> str:
-    (started,) = fields(log, "agent started")
-    with urllib.request.urlopen(
-        f"http://{started['metrics']}/{page}", timeout=PATIENCE_S
-    ) as answer:
-        return str(answer.read().decode())
 
 
 def test_gpus_without_slices_change_at_once(
@@ -276,7 +267,7 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
     def there(node: InProcessNode) -> list[str]:
         return sorted(p.name for p in (node.kubelet_dir / "device-plugins").glob("nvidia*"))
 
-    with running_node(monkeypatch, config=VGPU_ONLY.format("[1]")) as node:
+    with running_node(monkeypatch, config=VGPU_ONLY.format("[1]"), in_world=True) as node:
         wait_until(lambda: there(node) == [whole, *sockets[2:]])
 
         edit(node, shares("family: mps, devices: [0], memoryUnit: 1Gi"))
@@ -289,11 +280,11 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
         }
         # A list may come before the agent has the answer to its registration.
         wait_until(lambda: all(r.registered_at for r in agent_report(node.run_dir).resources))
-        page = scrape(log)
+        page = metrics_page(node.run_dir)
         assert 'vgpu_allocate_duration_seconds_count{resource="nvidia.com/mps-core"} 0.0' in page
         assert 'vgpu_resource_registered{resource="nvidia.com/mps-core"} 1.0' in page
         assert 'vgpu_resource_registered{resource="nvidia.com/vgpu-core"}' not in page
-        assert scrape(log, "readyz") == "ok\n"
+        assert agent_report(node.run_dir).unheard_resources == []
         names = [each.name for each in agent_report(node.run_dir).resources]
         assert names == [MPS_CORE, MPS_MEMORY, GPU]
 

@@ -1,6 +1,5 @@
 """A kubelet whose podresources does not answer: what returns, what may start, and who is told."""
 
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,9 +8,8 @@ import pytest
 from deviceplugin.core import podresources_health, podresources_sync
 from deviceplugin.testing import AdmissionFailed, StandInKubelet
 from support.in_process_node import InProcessNode, running_node
-from support.ports import held_port
-from support.waiting import PATIENCE_S, wait_until
-from vgpuctl.agent_client import agent_report
+from support.waiting import wait_until
+from vgpuctl.agent_client import agent_report, metrics_page
 from vgpuctl.doctor import agent_checks
 
 PAIR = {"vgpu-core": 100, "vgpu-memory": 16}
@@ -33,21 +31,12 @@ def node(
 ) -> Iterator[InProcessNode]:
     monkeypatch.setattr(podresources_health, "SILENT_AFTER_S", 0.5)
     monkeypatch.setattr(podresources_sync, "PATIENCE_S", 1.0)
-    address = f"127.0.0.1:{held_port()}"
-
-    def make(base: Path) -> InProcessNode:
-        node: InProcessNode = request.param(base)
-        node.metrics_address = address
-        return node
-
-    with running_node(monkeypatch, make) as node:
+    with running_node(monkeypatch, request.param, in_world=True) as node:
         yield node
 
 
 def metric(node: InProcessNode) -> str:
-    url = f"http://{node.metrics_address}/metrics"
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as page:
-        lines: list[str] = page.read().decode().splitlines()
+    lines = metrics_page(node.run_dir).splitlines()
     return next(line for line in lines if line.startswith("vgpu_podresources_up"))
 
 

@@ -44,7 +44,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
         return replace(found, gpus=gpus)
 
     monkeypatch.setattr(GivenGpus, "listing", numbered)
-    with running_node(monkeypatch) as node:
+    with running_node(monkeypatch, in_world=True) as node:
         yield node
 
 
