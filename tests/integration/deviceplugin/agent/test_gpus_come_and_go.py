@@ -1,4 +1,4 @@
-"""The node's GPUs change under an agent that runs, over real gRPC: nobody restarts it by hand."""
+"""The node's GPUs change under an agent that runs, and nobody restarts it by hand."""
 
 import logging
 from collections.abc import Iterator
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import agent
 from deviceplugin.model.gpus import Gpu, GpuListing, MigPart, SickGpu
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmissionFailed
@@ -35,13 +34,6 @@ ALL_VGPU = "version: v1\nsharing: {fractional: [{family: vgpu}]}\n"
 WAITING = "flags: {failOnInitError: false}\n"
 NO_DRIVER = InventoryError("the GPUs of this node cannot be listed: NVML says Driver Not Loaded")
 REPLACED = DriverReplacedError("NVML says Driver/library version mismatch")
-
-
-@pytest.fixture(autouse=True)
-def looks_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "_CONFIG_EVERY_S", 0.1)
-    monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.2)
-    monkeypatch.setattr(agent, "_GPUS_EVERY_S", 0.1)
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Random histories of a kubelet with the whole agent, and faults they notice.
 
 Each is the life of one seed in a world that the seed alone decides (`support/world`). gRPC itself
-is tested by `kubelet/test_over_grpc.py`, kills of a real process by `test_kills.py`.
+is tested by `kubelet/test_plugin_server.py`, kills of a real process by `test_kills.py`.
 """
 
 from collections.abc import Callable, Iterable, Iterator

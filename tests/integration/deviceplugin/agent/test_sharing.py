@@ -1,4 +1,4 @@
-"""A config edit that changes how GPUs are shared, over real gRPC: the agent is not restarted."""
+"""A config edit that changes how GPUs are shared: the agent is not restarted."""
 
 import logging
 from collections.abc import Iterator
@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin import agent
 from deviceplugin.model.units import gpu_of
 from deviceplugin.mps.state_files import read_wanted
 from deviceplugin.testing import AdmissionFailed, AdmittedPod
@@ -35,15 +34,8 @@ DRAINS = "GPU draining, its sharing changes when its slices have ended"
 VGPU_ONLY = "version: v1\nsharing:\n  fractional:\n  - {{family: vgpu, devices: {}}}\n"
 
 
-@pytest.fixture(autouse=True)
-def looks_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agent, "_CONFIG_EVERY_S", 0.1)
-    monkeypatch.setattr(agent, "_KUBELET_EVERY_S", 0.2)
-    monkeypatch.setattr(agent, "_MPS_EVERY_S", 0.2)
-
-
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch, looks_more_often: None) -> Iterator[InProcessNode]:
+def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch, in_world=True) as node:
         yield node
 

@@ -1,4 +1,4 @@
-"""Pods admitted over real gRPC: pairs, answers, defaults, refusals."""
+"""Pods that a kubelet admits: pairs, answers, defaults, refusals."""
 
 from collections.abc import Iterator
 from pathlib import Path
