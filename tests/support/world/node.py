@@ -21,6 +21,7 @@ from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletCheckpoint
 from deviceplugin.settings import AgentSettings
+from deviceplugin.store import spare_files
 from deviceplugin.testing import AdmittedPod, PodManifest, StandInKubelet
 from libvgpu.errors import VgpuError
 
@@ -34,6 +35,8 @@ from .world import World
 DOMAIN = "nvidia.com"
 _PATIENCE_S = 120.0
 _RESTARTED_AFTER_S = 5.0
+#: Few, since they would be a fifth of a life's cost.
+_SPARES = 4
 
 
 class WorldKubelet(StandInKubelet):
@@ -98,6 +101,7 @@ class WorldNode:
         patch.setattr(ApiServer, "from_environment", lambda environ: self.api)
         patch.setattr(agent, "NodeArbiters", _NoArbiters)
         patch.setattr(agent, "MpsKeeper", _ReadyMps)
+        patch.setattr(spare_files, "COUNT", _SPARES)
         patch.setattr(KubeletCheckpoint, "read", self._record(KubeletCheckpoint.read))
         self.kubelet = WorldKubelet(
             self.kubelet_dir, seed, forgets_in_flight=forgets, makes_pod_directories=True

@@ -22,8 +22,8 @@ from typing import Any
 
 from greenlet import getcurrent, greenlet
 
-#: One point in so many gives the turn away, one in so many takes the processor away.
-_SWITCHES_ONE_IN, _LATE_ONE_IN = 4, 400
+#: This part of all points gives the turn away, this one takes the processor away.
+_SWITCHES, _LATE = 1 / 4, 1 / 400
 _LATE_S = (0.001, 0.02, 0.3)
 
 
@@ -164,9 +164,10 @@ class Turns:
         if turn.process.is_dead:
             turn.is_ending = True
             raise Killed
-        if self.chance.randrange(_LATE_ONE_IN) == 0:
+        met = self.chance.random()
+        if met < _LATE:
             self.wait(self.now_s + self.chance.choice(_LATE_S))
-        elif self._ready and self.chance.randrange(_SWITCHES_ONE_IN) == 0:
+        elif self._ready and met < _LATE + _SWITCHES:
             self._ready.append(turn)
             self._switch()
 
@@ -216,7 +217,7 @@ class Turns:
         ready = self._ready
         while not ready:
             self._let_time_pass()
-        number = self.chance.randrange(len(ready)) if len(ready) > 1 else 0
+        number = int(self.chance.random() * len(ready)) if len(ready) > 1 else 0
         ready[number], ready[-1] = ready[-1], ready[number]
         turn = ready.pop()
         if turn.has_ended:
