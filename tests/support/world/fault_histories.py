@@ -1,15 +1,15 @@
 """Random lives in which whatever the node leans on fails for a while.
 
 The API server is away, a GPU is lost, somebody sets the clock or fills the disk, the kubelet loses
-a stream, monitors list all the time, and containers start side by side. A call may be refused while
-a fault lasts. What must hold always, holds; and when all faults are over the node has to come to be
-as if there had been none.
+a stream or answers no monitor, the power is cut, and containers start side by side. A call may be
+refused while a fault lasts. What must hold always, holds; and when all faults are over the node has
+to come to be as if there had been none.
 """
 
 from collections.abc import Callable
 
 from deviceplugin.inventory.health import XID_COUNTS_S
-from deviceplugin.testing import AdmittedPod
+from deviceplugin.testing import AdmissionFailed, AdmittedPod
 
 from ..histories import CORE, MEMORY, History, Life
 from .node import WorldNode
@@ -40,7 +40,8 @@ class UnderFaults(History):
         """Lives one step; a fault begins and goes on meanwhile."""
         faults: dict[str, Callable[[], None]] = {
             "list": self._list, "away": self._away, "gpu": self._lose_gpu, "clock": self._set_clock,
-            "full": self._fill, "stream": self._lose_stream,
+            "full": self._fill, "stream": self._lose_stream, "silent": self._silence,
+            "power": self._cut_power,
         }  # fmt: skip
         self._check_starts()
         if kind in faults:
@@ -90,7 +91,7 @@ class UnderFaults(History):
         """Whether a fault lasts, or ended so short a time ago that not all may know."""
         return any(until_s > self.world.turns.now_s for until_s in self._lasting.values())
 
-    def _for_a_while(self, what: str, end: Callable[[], None], settles_s: float = 0.0) -> None:
+    def _for_a_while(self, what: str, end: Callable[[], object], settles_s: float = 0.0) -> None:
         """Ends a fault later; only one of a kind is there at a time."""
         turns, lasts_s = self.world.turns, self.chance.choice(_LASTS_S)
         self._lasting[what] = turns.now_s + lasts_s + settles_s
@@ -165,3 +166,25 @@ class UnderFaults(History):
         if self.node.is_registered() and self._is_new("stream"):
             self.node.kubelet.end_stream(resource)
             self._lasting["stream"] = self.world.turns.now_s + 60.0
+
+    def _silence(self) -> None:
+        """Nobody answers at the kubelet's podresources."""
+        socket = self.node.kubelet.podresources_socket
+        if self._is_new("silent"):
+            aside = socket.with_name("aside")
+            socket.rename(aside)
+            self._for_a_while("silent", lambda: aside.exists() and aside.rename(socket), 5.0)
+
+    def _cut_power(self) -> None:
+        """What the agent had answered is there again, and containers start as before."""
+        self._wait_for_the_end()
+        self.may_be_cut_off = self.may_be_refused = False
+        self.world.cut_power()
+        self.node.wait_registered([CORE, MEMORY])
+        self.node.wait_until(self.node.is_registered, "all is registered")
+        for pod in self.pods:
+            try:
+                self.node.kubelet.readmit(pod)
+            except AdmissionFailed as error:
+                raise AssertionError(f"a pod is not admitted after a power cut: {error}") from error
+            self.start(pod)

@@ -38,8 +38,8 @@ FORGETS = {"pair": 50, "several": 8, "end": 10, "start": 25}
 KILLS = {"pair": 40, "several": 8, "init": 10, "end": 35, "start": 40}
 
 FAULTS = {"pair": 45, "several": 6, "init": 4, "end": 30, "start": 30, "list": 8, "away": 5,
-          "gpu": 3, "clock": 5, "full": 4, "stream": 3, "restart agent": 2,
-          "restart kubelet": 2}  # fmt: skip
+          "gpu": 3, "clock": 5, "full": 4, "stream": 3, "silent": 3,
+          "power": 3, "restart agent": 2, "restart kubelet": 2}  # fmt: skip
 
 #: In memory, where there is such a place: nothing here asks what a power cut leaves.
 _FOLDER = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

@@ -7,6 +7,7 @@ stand-in, with its threads and its sockets.
 
 import gc
 import hashlib
+import shutil
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -171,6 +172,18 @@ class WorldNode:
         self.disk.arm(None)
         self.wait_until(lambda: not any(self.kubelet.allocatable().values()), "the kubelet knows")
         return lived
+
+    def cut_power(self) -> None:
+        """Has the node lose its power, and boots it again."""
+        assert self._agent is not None
+        self.turns.kill(self._agent)
+        self.kubelet.stop()
+        self.kubelet.lose_containers()
+        self.disk.arm(None)
+        self.disk.cut_power(self.state_dir, self.turns.chance)
+        shutil.rmtree(self.run_dir)  # as /run
+        self.kubelet.start()
+        self.start_agent()
 
     def _revive(self) -> None:
         """Starts an agent again that was killed while it started."""
