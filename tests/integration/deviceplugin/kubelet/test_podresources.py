@@ -109,7 +109,7 @@ def test_the_kubelets_rate_limit_is_waited_for(server: Server, resources: PodRes
 def test_it_is_not_waited_for_without_end(
     server: Server, resources: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(podresources, "time", TimeOfPauses())
+    monkeypatch.setattr(podresources, "runtime", TimeOfPauses())
     monkeypatch.setattr(podresources, "_PAUSE_S", PATIENCE_S)
     monkeypatch.setattr(podresources, "_TIMEOUT_S", 3.5 * PATIENCE_S)
     server.refusals = 10_000
@@ -123,7 +123,7 @@ def test_it_is_not_waited_for_without_end(
 def test_a_last_try_that_comes_too_late_does_not_hide_the_limit(
     server: Server, resources: PodResources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(podresources, "time", TimeOfPauses())
+    monkeypatch.setattr(podresources, "runtime", TimeOfPauses())
     monkeypatch.setattr(podresources, "_PAUSE_S", PATIENCE_S - 0.1)
     server.refusals = 1
     server.answers.clear()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from libvgpu._sources import LIFE_SOURCE
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from support import IS_LONG, ROOT, Compile
 from support.sim_programs import PRELUDE
@@ -75,8 +76,9 @@ for _ in range(300):
 def fuzz(compile_program: Compile) -> Path:
     parts = [f"tests/native/shim_fuzz_{name}.c" for name in FAMILIES]
     core = [str(path.relative_to(ROOT)) for path in (ROOT / "libvgpu/sim/core").glob("*.c")]
+    sources = *parts, *sorted(core), LIFE_SOURCE
     return compile_program(
-        "shim_fuzz.c", *parts, *sorted(core), flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
+        "shim_fuzz.c", *sources, flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
     )
 
 

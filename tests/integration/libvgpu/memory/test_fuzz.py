@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from libvgpu._sources import LIFE_SOURCE
 from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, write_limits
@@ -45,8 +46,9 @@ UNDER_FAULTS = "mpgavs"
 def program(compile_program: Compile) -> Path:
     parts = [f"tests/native/shim_fuzz_{name}.c" for name in FAMILIES]
     core = [str(path.relative_to(ROOT)) for path in (ROOT / "libvgpu/sim/core").glob("*.c")]
+    sources = *parts, *sorted(core), LIFE_SOURCE
     return compile_program(
-        "shim_fuzz.c", *parts, *sorted(core), flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
+        "shim_fuzz.c", *sources, flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
     )
 
 
