@@ -5,6 +5,7 @@ Agent, kubelet stand-in and the waits of a test (`waiting`) take clock, locks an
 `vgpuctl` gets the answers of their pages without them.
 """
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -99,9 +100,9 @@ class _Connection:
 
 
 @contextmanager
-def world(patch: pytest.MonkeyPatch, seed: int = 1) -> Iterator[World]:
-    """A world for what is made within this."""
-    made = World(seed)
+def world(patch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A world for what is made within this, of the seed ``VGPU_SEED`` or of the same one always."""
+    made = World(int(os.environ.get("VGPU_SEED") or 1))
     with patch.context() as held:
         made.hold(held)
         try:

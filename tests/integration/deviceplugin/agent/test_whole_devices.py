@@ -170,7 +170,8 @@ def test_mig_devices_are_shared_further_in_fractions(monkeypatch: pytest.MonkeyP
         "version: v1\nflags: {migStrategy: mixed}\n"
         "sharing: {fractional: [{family: vgpu, match: {mig: 3g.20gb}}]}\n"
     )
-    wanted = ("nvidia.com/gpu", "nvidia.com/mig-2g.10gb", "nvidia.com/vgpu-core")
+    fractions = ("nvidia.com/vgpu-core", "nvidia.com/vgpu-memory")
+    wanted = ("nvidia.com/gpu", "nvidia.com/mig-2g.10gb", *fractions)
     with node_with(monkeypatch, there, config, *wanted) as node:
         assert node.kubelet.allocatable() == {
             "nvidia.com/gpu": 1,
@@ -295,7 +296,8 @@ def test_a_gpu_with_replicas_under_mps_is_shared_otherwise_when_they_have_ended(
 
         node.config.write_text(fractions)
         wait_until(lambda: node.kubelet.allocatable().get(vgpu) == 100, "the free GPU is shared")
-        assert node.kubelet.allocatable()[resource] == 1  # what is held stays listed
+        # What is held stays listed.
+        wait_until(lambda: node.kubelet.allocatable()[resource] == 1, "the rest is withdrawn")
 
         node.kubelet.finish(pod)
         wait_until(lambda: node.kubelet.allocatable().get(vgpu) == 200, "both are shared")
