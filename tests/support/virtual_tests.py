@@ -54,7 +54,9 @@ class Outer:
         self._inner: subprocess.Popen[str] | None = None
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
         """Reports what the inner session says of a test."""
         if not _is_virtual(item):
             return None
@@ -68,6 +70,8 @@ class Outer:
                 report=hook.pytest_report_from_serializable(config=config, data=json.loads(line))
             )
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        # What a test before it left set up for this file, which may end here.
+        item.session._setupstate.teardown_exact(nextitem)
         return True
 
     def _start(self, session: pytest.Session) -> "subprocess.Popen[str]":

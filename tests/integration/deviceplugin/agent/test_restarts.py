@@ -5,14 +5,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from deviceplugin import runtime
 from deviceplugin.store import kept_config
 from deviceplugin.store.journal import replay
 from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
-from support.in_process_node import CONFIG, GIB, InProcessNode, only_device, running_node
+from support.in_process_node import CONFIG, GIB, RESOURCES, InProcessNode, only_device, running_node
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report, metrics_page
 
@@ -79,12 +78,10 @@ def test_a_socket_that_vanishes_is_served_and_registered_again(
 
 def test_a_restarted_kubelet_gets_the_plugins_back_soon(node: InProcessNode) -> None:
     node.kubelet.stop()
-    started = runtime.monotonic()
     node.kubelet.start()
 
-    node.wait_registered()
+    node.kubelet.wait_for_resources(RESOURCES, 1.0)
 
-    assert runtime.monotonic() - started < 1.0
     node.limit(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 1}))
 
 
