@@ -177,12 +177,12 @@ def test_a_first_context_takes_its_time_and_a_second_retain_none(tmp_path: Path)
 check(cuda.cuInit(0))
 device = check(cuda.cuDeviceGet(0))
 def retain():
-    begun = time.monotonic()
+    begun = time.monotonic_ns()
     check(cuda.cuDevicePrimaryCtxRetain(device))
-    return time.monotonic() - begun
+    return time.monotonic_ns() - begun
 say(first=retain(), second=retain())
 """
     said = json.loads(run(calibrated(tmp_path / "machine"), code))
 
-    assert said["first"] >= COST_NS["cuDevicePrimaryCtxRetain"] / 1e9
-    assert said["second"] < 0.05
+    assert said["first"] >= COST_NS["cuDevicePrimaryCtxRetain"]
+    assert said["second"] < 50_000_000
