@@ -174,7 +174,7 @@ class Child:
 
     def __init__(self, session: pytest.Session, connection: Connection, folder: Path) -> None:
         self._session, self._config, self._connection = session, session.config, connection
-        self._folder = folder
+        self._folder, self._is_registered = folder, False
 
     def run(self) -> None:
         """Runs what it is given; never returns."""
@@ -209,7 +209,8 @@ class Child:
         self._folder.mkdir(mode=0o700)
         vars(self._config)["_tmp_path_factory"]._basetemp = self._folder
         self._config.stash[SHARED] = self._folder.parent
-        plugins.register(self)
+        plugins.register(self)  # pytest tells it of all warnings before, of other workers too
+        self._is_registered = True
 
     def _run_all(self) -> None:
         while places := self._ask():
@@ -236,6 +237,8 @@ class Child:
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str,
         location: tuple[str, int, str] | None,
     ) -> None:  # fmt: skip
+        if not self._is_registered:
+            return
         said = warning_message
         words = f"{said.category.__name__}: {said.message}"  # the class may not be one to send
         message: tuple[Any, ...] = (pytest.PytestWarning(words), pytest.PytestWarning,
