@@ -22,7 +22,7 @@ from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletCheckpoint
 from deviceplugin.settings import AgentSettings
-from deviceplugin.store import spare_files
+from deviceplugin.store.spare_files import SpareFiles
 from deviceplugin.testing import AdmittedPod, PodManifest, StandInKubelet
 from libvgpu.errors import VgpuError
 
@@ -102,7 +102,7 @@ class WorldNode:
         patch.setattr(ApiServer, "from_environment", lambda environ: self.api)
         patch.setattr(agent, "NodeArbiters", _NoArbiters)
         patch.setattr(agent, "MpsKeeper", _ReadyMps)
-        patch.setattr(spare_files, "COUNT", _SPARES)
+        patch.setattr(SpareFiles.__init__, "__defaults__", (_SPARES, None))
         patch.setattr(KubeletCheckpoint, "read", self._record(KubeletCheckpoint.read))
         self.kubelet = WorldKubelet(
             self.kubelet_dir, seed, forgets_in_flight=forgets, makes_pod_directories=True
