@@ -111,10 +111,9 @@ class WorldNode:
         self.kubelet.start()
         self.start_agent()
 
-    def _note(self, answer: bytes) -> bytes:
+    def _note(self, answer: bytes) -> None:
         # Sorted, since the order of a map's entries is protobuf's own.
         self.answers.update(bytes(sorted(answer.replace(self._base, b""))))
-        return answer
 
     def _record(
         self, read: Callable[[KubeletCheckpoint], CheckpointReading]

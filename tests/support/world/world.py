@@ -36,11 +36,11 @@ class World:
         said: the state of the agent that was started last; None of one that still starts.
     """
 
-    def __init__(self, seed: int, note: Callable[[bytes], bytes] = lambda answer: answer) -> None:
+    def __init__(self, seed: int, note: Callable[[bytes], object] = lambda answer: None) -> None:
         """Has nobody in it.
 
         Args:
-            note: is given each answer that goes over the wire, and gives it back.
+            note: is given each answer of a server that is not the test's own.
         """
         self.turns = Turns(seed)
         self.runtime = WorldRuntime(self.turns)
