@@ -9,7 +9,9 @@ to come to be as if there had been none.
 from collections.abc import Callable
 
 from deviceplugin.inventory.health import XID_COUNTS_S
+from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmissionFailed, AdmittedPod
+from deviceplugin.testing.records import AdmittedContainer
 
 from ..histories import CORE, MEMORY, History, Life
 from .node import WorldNode
@@ -70,6 +72,24 @@ class UnderFaults(History):
     def check_no_start(self, said: str, asked: object) -> None:
         """While a fault lasts a container may not start; the kubelet tries it again."""
         assert self._is_faulty() or self.may_be_cut_off, f"a start was refused: {said}"
+
+    def check(self) -> None:
+        """Holds what always must; a pair that a fault split must not start, and its pod is ended.
+
+        The half of a pod that failed stays open for seconds where podresources does not answer, and
+        the next pod's other half may join it.
+        """
+        for pod in [each for each in self.pods if self._is_faulty() and _is_split(each)]:
+            for container in pod.containers:
+                if _is_split_container(container):
+                    try:
+                        self.node.kubelet.run_options(pod, container.manifest.name)
+                    except AdmissionFailed:
+                        continue
+                    raise AssertionError(f"{pod.manifest.name} starts with a split pair")
+            self.pods.remove(pod)
+            self.node.kubelet.finish(pod)
+        super().check()
 
     def end_pods(self) -> None:
         """All faults end, then all pods."""
@@ -164,8 +184,8 @@ class UnderFaults(History):
     def _lose_stream(self) -> None:
         resource = self.chance.choice((CORE, MEMORY))
         if self.node.is_registered() and self._is_new("stream"):
-            self.node.kubelet.end_stream(resource)
             self._lasting["stream"] = self.world.turns.now_s + 60.0
+            self.node.kubelet.end_stream(resource)
 
     def _silence(self) -> None:
         """Nobody answers at the kubelet's podresources."""
@@ -188,3 +208,13 @@ class UnderFaults(History):
             except AdmissionFailed as error:
                 raise AssertionError(f"a pod is not admitted after a power cut: {error}") from error
             self.start(pod)
+
+
+def _is_split_container(container: AdmittedContainer) -> bool:
+    """Returns whether the halves of a pair lie on different GPUs."""
+    gpus = [{gpu_of(unit) for unit in units} for units in container.devices.values()]
+    return len(gpus) == 2 and gpus[0] != gpus[1]
+
+
+def _is_split(pod: AdmittedPod) -> bool:
+    return any(_is_split_container(each) for each in pod.containers)
