@@ -23,7 +23,6 @@ from deviceplugin.policy.offer import unit_names
 from deviceplugin.recovery.rebuild import Rebuilt
 from deviceplugin.store import node_state, slice_files
 from deviceplugin.store.checkpoint import Checkpoint, Loaded
-from deviceplugin.store.disk import Disk
 from deviceplugin.store.node_state import NodeState
 from libvgpu.limits import ContainerLimits
 from support.kill_histories import UnderKills
@@ -185,10 +184,6 @@ def enters_before_it_saves(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NodeState, "commit", commit)
 
 
-def syncs_no_directory(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Disk, "sync_directory", lambda *_: None)
-
-
 @pytest.mark.parametrize(
     ("kind", "plant", "said"),
     [
@@ -203,7 +198,6 @@ def syncs_no_directory(patch: pytest.MonkeyPatch) -> None:
         (edits, takes_edits_at_once, "(are not healthy|slices|given to)"),
         (edits, withdraws_held_units, "are not healthy"),
         (faults, keeps_gpus_ill, "is offered"),
-        (faults, syncs_no_directory, "(a start was refused|not admitted|is given to)"),
         (faults, registers_once, "is (offered|registered)"),
         (faults, enters_before_it_saves, "every allocation is freed"),
     ],
