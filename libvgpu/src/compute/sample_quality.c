@@ -42,9 +42,9 @@ static double ratio_of(int64_t gpu_ns, int64_t charged_ns)
     return charged_ns > 0 ? (double)gpu_ns / (double)charged_ns : 1;
 }
 
-/* How many times its charge the batch took; below 0: that cannot be told yet. Of the time that it shares
- * with others of ours it had some part: it took no longer than the whole, and what they took together is
- * known of several only. */
+/* Returns what the batch took as a multiple of its charge, below 0 while nobody can tell. Of the time that
+ * it shares with others of ours it had some part: it took no longer than the whole, and what they took
+ * together is known of several only. */
 static double error_of(struct estimates *estimates, struct overlap *overlap,
                        const struct batch *batch, int64_t gpu_ns, bool is_rough)
 {

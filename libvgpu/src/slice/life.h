@@ -35,8 +35,8 @@ struct life {
 int life_open(struct life *life, const char *path);
 /* Does not wait. `type` is F_WRLCK, F_RDLCK or F_UNLCK. */
 int life_lock(const struct life *life, uint64_t at, short type);
-/* Closes the descriptor. Who has locked a byte asks afterwards whether it is held, and says -ENOLCK
- * if not: on a file system that loses it, too, nobody may go on whom others take for dead. */
+/* Closes the descriptor. A process that has locked a byte then asks whether the lock is still held, and
+ * fails with -ENOLCK if it is not: others would take the process for dead. */
 void life_close(const struct life *life);
 /* Ends the locks. */
 void life_end(void *page);

@@ -34,7 +34,7 @@ class AgentDisk:
     """What changes files within one process.
 
     Attributes:
-        process: whose changes are points; None while there is none.
+        process: the one that `arm` is about; None before an agent was started.
         is_full: there is no room.
         points: how many changes were met since it was armed.
     """

@@ -13,7 +13,25 @@ from .turns import Turn, Turns
 _EPOCH_S = 1.7e9
 
 
-class Lock:
+class _Held:
+    """What is taken and given back by ``with``."""
+
+    acquire: Callable[[], bool]
+    release: Callable[[], None]
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+class Lock(_Held):
     """A lock; the seed says which of those who wait for it comes next."""
 
     def __init__(self, turns: Turns) -> None:
@@ -48,19 +66,8 @@ class Lock:
     def locked(self) -> bool:
         return self._holder is not None
 
-    def __enter__(self) -> bool:
-        return self.acquire()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
-
-
-class Condition:
+class Condition(_Held):
     """A condition of a lock."""
 
     def __init__(self, turns: Turns, lock: Lock) -> None:
@@ -96,17 +103,6 @@ class Condition:
     def notify_all(self) -> None:
         self.notify(len(self._waiting))
 
-    def __enter__(self) -> bool:
-        return self._lock.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._lock.release()
-
 
 class Event:
     """An event."""
@@ -135,7 +131,7 @@ class Event:
         return self._is_set
 
 
-class Semaphore:
+class Semaphore(_Held):
     """Places."""
 
     def __init__(self, turns: Turns, places: int) -> None:
@@ -153,17 +149,6 @@ class Semaphore:
         with self._changed:
             self._places += 1
             self._changed.notify()
-
-    def __enter__(self) -> bool:
-        return self.acquire()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
 
 
 class Queue:
