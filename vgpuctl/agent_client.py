@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from deviceplugin.http.listeners import AGENT_SOCKET
+from libvgpu.decoding import converter, json_decoder
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 
 from .progress import Progress
@@ -196,6 +197,9 @@ class AgentReport(msgspec.Struct):
     devices: list[DeviceOfReport] = []
 
 
+_REPORT, _report = json_decoder(AgentReport), converter(AgentReport)
+
+
 def agent_report(run_dir: Path) -> AgentReport:
     """Returns the state of the agent of a run directory.
 
@@ -205,7 +209,7 @@ def agent_report(run_dir: Path) -> AgentReport:
     """
     answer = _ask(run_dir, "GET", "/v1/state")
     try:
-        return msgspec.convert(answer, AgentReport)
+        return _report(answer)
     except msgspec.ValidationError as error:
         raise _other_form(f"the agent of {run_dir}", error) from None
 
@@ -217,7 +221,7 @@ def read_report(content: bytes) -> AgentReport:
         VgpuError: it is of another form.
     """
     try:
-        return msgspec.json.decode(content, type=AgentReport)
+        return _REPORT.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise _other_form("the agent", error) from None
 
@@ -246,6 +250,9 @@ class ConfigInForce(msgspec.Struct):
     is_kept: bool = False
 
 
+_config = converter(ConfigInForce)
+
+
 def config_in_force(run_dir: Path) -> ConfigInForce:
     """Returns the config of the agent of a run directory.
 
@@ -255,7 +262,7 @@ def config_in_force(run_dir: Path) -> ConfigInForce:
     """
     answer = _ask(run_dir, "GET", "/v1/config")
     try:
-        return msgspec.convert(answer, ConfigInForce)
+        return _config(answer)
     except msgspec.ValidationError as error:
         raise VgpuError(
             f"the agent of {run_dir} answers in a form that this vgpuctl does not know: {error}",

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any, TypeVar
 
-import msgspec
 from lightkube.models.core_v1 import EventSource, ObjectReference
 from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Event
@@ -21,12 +20,14 @@ from deviceplugin.kube.object_pages import ObjectList
 from deviceplugin.kube.raw_calls import call
 from deviceplugin.model.notices import EventReason
 from deviceplugin.model.published import COMPONENT, COMPONENT_LABEL
+from libvgpu.decoding import json_decoder
 
 from .seen_pods import AGENT_PARTS, HOST_PART, Named, SeenPod, SeenPods
 
 _INSTANCE_LABEL = "app.kubernetes.io/instance"
 _COMPONENT = "vgpu-clean-hosts"
 _MOST_TEXT = 1000
+_NAMED = json_decoder(Named)
 
 _T = TypeVar("_T")
 
@@ -78,7 +79,7 @@ class ClusterCalls:
                 if error.status != HTTPStatus.NOT_FOUND:
                     raise
                 continue
-            metadata = msgspec.json.decode(found, type=Named).metadata
+            metadata = _NAMED.decode(found).metadata
             if metadata.annotations.get("meta.helm.sh/release-name") != self._release:
                 return metadata.name
         return ""

@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from libvgpu.decoding import converter
 from libvgpu.errors import ConfigError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode
 from libvgpu.quantities import parse_percent
@@ -57,6 +58,7 @@ _KINDS = {
     "bool": "true or false",
 }
 _NAMED_FIELD = re.compile(r"^Object (contains unknown|missing required) field `([^`]*)`")
+_config_file = converter(schema.ConfigFile)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +217,7 @@ def checked_file(
 
 def _decode(data: Any, places: Places) -> schema.ConfigFile:
     try:
-        return msgspec.convert(data, type=schema.ConfigFile)
+        return _config_file(data)
     except msgspec.ValidationError as error:
         match = _FIELD_AT.match(str(error))
         text, path = (match["text"], match["path"] or "$") if match else (str(error), "$")

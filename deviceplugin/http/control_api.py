@@ -24,6 +24,7 @@ from werkzeug.wrappers import Request, Response
 from deviceplugin.log import event
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.policy.limit_changes import changed_limits
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import UnknownAllocation, VgpuError
 from libvgpu.limits import WHOLE_CORE_PERCENT
 from libvgpu.sizes import MAX_BYTES, MIN_BYTES
@@ -39,6 +40,9 @@ class OverrideRequest(msgspec.Struct, forbid_unknown_fields=True):
     core_percent: Annotated[int, msgspec.Meta(ge=1, le=WHOLE_CORE_PERCENT)] | None = None
     memory_bytes: Annotated[int, msgspec.Meta(ge=MIN_BYTES, le=MAX_BYTES)] | None = None
     compute: Literal["strict", "elastic", "off"] | None = None
+
+
+_OVERRIDE = json_decoder(OverrideRequest)
 
 
 class _AllocationId(BaseConverter):
@@ -108,7 +112,7 @@ class ControlApi:
     def _change(self, allocation_id: str, request: Request) -> LimitChange:
         if request.method == "DELETE":
             return self._clear(allocation_id)
-        asked = msgspec.json.decode(request.get_data(), type=OverrideRequest)
+        asked = _OVERRIDE.decode(request.get_data())
         override = Override(asked.core_percent, asked.memory_bytes, asked.compute)
         if override == Override():
             raise msgspec.ValidationError(

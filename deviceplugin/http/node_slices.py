@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from deviceplugin.model.gpus import Gpu
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import VgpuError
 from libvgpu.slices import Slice
 
@@ -66,6 +67,9 @@ class _Versioned(msgspec.Struct):
     version: int
 
 
+_VERSIONED, _SLICES = json_decoder(_Versioned), json_decoder(NodeSlices)
+
+
 def node_gpus(
     gpus: Iterable[Gpu],
     source: Source,
@@ -108,9 +112,9 @@ def read_page(content: bytes) -> NodeSlices:
         VgpuError: it is of a version that is not known here, or no such page.
     """
     try:
-        version = msgspec.json.decode(content, type=_Versioned).version
+        version = _VERSIONED.decode(content).version
         if version == VERSION:
-            return msgspec.json.decode(content, type=NodeSlices)
+            return _SLICES.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"its answer is no page of slices: {error}") from None
     raise VgpuError(

@@ -22,6 +22,7 @@ import msgspec
 
 from deviceplugin import runtime
 from deviceplugin.log import event
+from libvgpu.decoding import json_decoder
 
 from .api_client import ApiRefused, ApiServer, ApiUnreachable
 from .object_pages import ObjectList
@@ -79,8 +80,8 @@ class Follower(Generic[_T]):
         self._api, self._path, self._params, self._name = api, path, dict(params), name
         self._on_list, self._on_event = on_list, on_event
         self._pages = ObjectList(api, path, params, kind, trim, self._pass_over)
-        self._event_decoder = msgspec.json.Decoder(WatchEvent)
-        self._decoder = msgspec.json.Decoder(kind)
+        self._event_decoder = json_decoder(WatchEvent)
+        self._decoder = json_decoder(kind)
         self._version = ""
         self._pause_s, self._failures = FIRST_PAUSE_S, 0
         self._told: set[str] = set()

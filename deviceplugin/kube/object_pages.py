@@ -10,6 +10,8 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from libvgpu.decoding import json_decoder
+
 from .api_client import ApiRefused, ApiServer, ApiUnreachable
 from .raw_calls import AnswerTooLarge, call
 
@@ -55,10 +57,10 @@ class ObjectList(Generic[_T]):
         """
         self._api, self._path, self._params = api, path, params
         self._trim, self._on_malformed = trim, on_malformed
-        self._one = msgspec.json.Decoder(kind)
+        self._one = json_decoder(kind)
         page: Any = _Page
-        self._all = msgspec.json.Decoder(page[kind])
-        self._each = msgspec.json.Decoder(page[msgspec.Raw])
+        self._all = json_decoder(page[kind])
+        self._each = json_decoder(page[msgspec.Raw])
         self._limit = PAGE
 
     def read(self) -> tuple[list[_T], str]:

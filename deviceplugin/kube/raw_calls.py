@@ -14,6 +14,8 @@ import httpx2
 import msgspec
 from lightkube.core.exceptions import ConfigError
 
+from libvgpu.decoding import json_decoder
+
 from .api_client import TRY_AGAIN, ApiRefused, ApiServer, ApiUnreachable
 from .http_client import TIMEOUT_S
 
@@ -34,6 +36,9 @@ class _Status(msgspec.Struct):
     """What the API server says of a failure."""
 
     message: str = ""
+
+
+_STATUS = json_decoder(_Status)
 
 
 def call(
@@ -112,7 +117,7 @@ def _refuse(api: ApiServer, response: httpx2.Response) -> None:
     if status in TRY_AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         raise ApiUnreachable(f"the API server answers with status {status}")
     try:
-        message = msgspec.json.decode(_read(api, response, _MOST_OF_A_REASON), type=_Status).message
+        message = _STATUS.decode(_read(api, response, _MOST_OF_A_REASON)).message
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         message = ""
     raise ApiRefused(status, message or "no reason given")

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 import msgspec
 
+from libvgpu.decoding import json_decoder
+
 from .api_client import ApiUnreachable
 
 #: No object of etcd has more than some MB.
@@ -43,10 +45,13 @@ class AnyObject(msgspec.Struct):
     message: str = ""
 
 
+_ANY = json_decoder(AnyObject)
+
+
 def any_object(content: bytes | msgspec.Raw) -> AnyObject:
     """Returns what can be read of an object; nothing of one that is malformed."""
     try:
-        return msgspec.json.decode(content, type=AnyObject)
+        return _ANY.decode(content)
     except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return AnyObject()
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from libvgpu.decoding import json_decoder
+
 #: Behind the resource domain and a slash.
 CHOSEN_GPUS_KEY = "vgpu.gpus"
 #: Larger ones are nobody's: a pod with 20 containers of 16 GPUs each has 14 KB.
@@ -33,11 +35,14 @@ class ChosenGpus:
         return msgspec.json.encode(self, order="sorted").decode()
 
 
+_CHOSEN = json_decoder(ChosenGpus)
+
+
 def chosen_gpus(value: str) -> ChosenGpus | None:
     """Returns what an annotation says, None where it is none of ours."""
     if len(value) > _MOST_BYTES:
         return None
     try:
-        return msgspec.json.decode(value, type=ChosenGpus)
+        return _CHOSEN.decode(value)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None

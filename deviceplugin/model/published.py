@@ -14,6 +14,8 @@ from typing import Annotated
 
 import msgspec
 
+from libvgpu.decoding import json_decoder
+
 #: Behind the resource domain and a slash.
 INVENTORY_KEY = "vgpu.inventory"
 #: The label that all such Leases have, and its value.
@@ -130,6 +132,9 @@ class PublishedNode(_Part, frozen=True):
     resources: tuple[PublishedResource, ...] = ()
 
 
+_NODE = json_decoder(PublishedNode)
+
+
 def encode(node: PublishedNode) -> str:
     """Returns the annotation's value; the same for the same content."""
     return msgspec.json.encode(node, order="sorted").decode()
@@ -141,7 +146,7 @@ def decode(value: str) -> PublishedNode | None:
     Numbers that no node can have make it no such thing.
     """
     try:
-        found = msgspec.json.decode(value, type=PublishedNode)
+        found = _NODE.decode(value)
     except (msgspec.MsgspecError, RecursionError, UnicodeError):
         return None
     return found if found.form == FORM else None

@@ -28,6 +28,7 @@ from pathlib import Path
 import msgspec
 
 from deviceplugin import runtime
+from libvgpu.decoding import json_decoder
 
 NAME = "kubelet_internal_checkpoint"
 #: Twice all units of a node and an answer for each container take less than half of this.
@@ -104,6 +105,9 @@ class _RegisteredFile(msgspec.Struct):
     data: _Registered = msgspec.field(name="Data")
 
 
+_CHECKPOINT, _REGISTERED = json_decoder(_File), json_decoder(_RegisteredFile)
+
+
 def registered_devices(path: Path) -> dict[str, list[str]]:
     """Returns the devices of each resource, of all plugins, as the file had them when written.
 
@@ -116,7 +120,7 @@ def registered_devices(path: Path) -> dict[str, list[str]]:
     """
     raw, _ = _read(path)
     try:
-        return msgspec.json.decode(raw, type=_RegisteredFile).data.devices or {}
+        return _REGISTERED.decode(raw).data.devices or {}
     except (msgspec.DecodeError, RecursionError) as error:
         raise ValueError(f"{path} is no checkpoint of a kubelet: {error}") from error
 
@@ -174,7 +178,7 @@ class KubeletCheckpoint:
         return reading
 
     def _entries(self, raw: bytes) -> tuple[KubeletEntry, ...]:
-        entries = msgspec.json.decode(raw, type=_File).data.entries or []
+        entries = _CHECKPOINT.decode(raw).data.entries or []
         return tuple(
             KubeletEntry(
                 e.pod_uid, e.container, e.resource, _units(e), self._mounts_of(e.answer or b"")

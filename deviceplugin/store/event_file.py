@@ -20,6 +20,7 @@ import msgspec
 from deviceplugin import runtime
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import Notice
+from libvgpu.decoding import json_decoder
 
 FILE = "events.jsonl"
 MOST_BYTES = 256 << 10
@@ -46,6 +47,9 @@ class KeptEvent(msgspec.Struct, frozen=True, omit_defaults=True):
     is_warning: bool = False
     subject: str = ""
     left_out: int = 0
+
+
+_EVENT = json_decoder(KeptEvent)
 
 
 class EventFile:
@@ -129,5 +133,5 @@ def kept_events(state_dir: Path) -> list[KeptEvent]:
             continue
         for line in lines:
             with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-                found.append(msgspec.json.decode(line, type=KeptEvent))
+                found.append(_EVENT.decode(line))
     return found

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from deviceplugin.model.allocations import Allocation
+from libvgpu.decoding import converter
 from libvgpu.limits import Family
 
 VERSION = 2
@@ -27,6 +28,7 @@ _CRC_DIGITS = 8
 #: Of the monotonic clock: after a reboot they would mean another time.
 _OF_THIS_PROCESS = {"changed_s", "missing_since"}
 _FIELDS = tuple(f.name for f in fields(Allocation) if f.name not in _OF_THIS_PROCESS)
+_allocation_of = converter(Allocation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,4 +133,4 @@ def _row(allocation: Allocation) -> dict[str, Any]:
 
 def _allocation(row: dict[str, Any]) -> Allocation:
     known = {name: row[name] for name in _FIELDS if name in row}
-    return msgspec.convert({**known, "family": Family[row["family"]].value}, Allocation)
+    return _allocation_of({**known, "family": Family[row["family"]].value})

@@ -13,6 +13,7 @@ from deviceplugin.http.certificate import Certificate
 from deviceplugin.http.listeners import tcp_listener
 from deviceplugin.log import event
 from deviceplugin.stopping import stop_on_signals
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import VgpuError
 
 from .pod_patch import PodRules
@@ -38,7 +39,7 @@ def main(rules: Path, tls_dir: Path, address: str) -> None:
     log.set_up()
     stop = stop_on_signals()
     try:
-        known = msgspec.json.decode(rules.read_bytes(), type=PodRules)
+        known = json_decoder(PodRules).decode(rules.read_bytes())
     except (OSError, msgspec.DecodeError) as error:
         raise click.UsageError(f"--rules {rules} cannot be read: {error}") from error
     try:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from deviceplugin.http.call_size import Size, too_many
+from libvgpu.decoding import json_decoder
 
 from .pod_patch import PodRules, patch
 
@@ -30,6 +31,9 @@ class _Review(msgspec.Struct):
     request: _Request
 
 
+_REVIEW = json_decoder(_Review)
+
+
 def answer(sent: bytes, rules: PodRules) -> bytes:
     """Returns the review with its response.
 
@@ -43,7 +47,7 @@ def answer(sent: bytes, rules: PodRules) -> bytes:
     if why:
         raise ReviewError(f"the body is no {KIND} of a pod: {why}")
     try:
-        review = msgspec.json.decode(sent, type=_Review)
+        review = _REVIEW.decode(sent)
     except (msgspec.DecodeError, RecursionError) as error:
         raise ReviewError(f"the body is no {KIND}: {error}") from error
     if (review.api_version, review.kind) != (API_VERSION, KIND):

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from .._native import ffi, lib
+from ..decoding import converter
 from ..errors import UsageError
 from ..yamltext import parse, read
 
@@ -110,6 +111,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     cold_call_ns: dict[str, tuple[_Ns, _Source]] = {}
 
 
+_file = converter(_File)
+
+
 def read_calibration(path: Path) -> Calibration:
     """Returns the calibration that a file describes.
 
@@ -118,7 +122,7 @@ def read_calibration(path: Path) -> Calibration:
     """
     data, places = parse(read(path, "calibration"), str(path))
     try:
-        file = msgspec.convert(data, type=_File)
+        file = _file(data)
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `")
         key = place.rstrip("`").partition("[")[0] or "$"

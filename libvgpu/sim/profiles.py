@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from ..decoding import converter
 from ..errors import UsageError
 from ..yamltext import Places, parse, read
 from .calibration import DEFAULT, Calibration, find_calibration
@@ -152,13 +153,16 @@ class _Model(msgspec.Struct, forbid_unknown_fields=True):
         )
 
 
+_model = converter(_Model)
+
+
 _FIELD_AT = re.compile(r"^(?P<text>.*?)(?: - at `(?P<path>[^`]*)`)?$", re.S)
 _NAMED_FIELD = re.compile(r"^Object (contains unknown|missing required) field `([^`]*)`")
 
 
 def _convert(data: Any, places: Places) -> _Model:
     try:
-        return msgspec.convert(data, type=_Model)
+        return _model(data)
     except msgspec.ValidationError as error:
         match = _FIELD_AT.match(str(error))
         text, path = (match["text"], match["path"] or "$") if match else (str(error), "$")

@@ -7,6 +7,7 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import AllocationRefused, UsageError, VgpuError
 
 NAMESPACE = "vgpu-system"
@@ -72,6 +73,9 @@ class _Pods(msgspec.Struct):
     metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
 
 
+_POD, _PODS = json_decoder(_Pod), json_decoder(_Pods)
+
+
 @dataclass(frozen=True, slots=True)
 class Agent:
     """The agent of a node.
@@ -112,7 +116,7 @@ def agents_of(content: bytes) -> tuple[list[Agent], str]:
         VgpuError: it is no list of pods.
     """
     try:
-        pods = msgspec.json.decode(content, type=_Pods)
+        pods = _PODS.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"the API server answers with no list of pods: {error}") from None
     # While one agent takes over from another, the node has two: the one that stays counts.
@@ -194,7 +198,7 @@ def node_of_pod(content: bytes, name: str) -> str:
         VgpuError: it is on none yet, or this is no pod.
     """
     try:
-        pod = msgspec.json.decode(content, type=_Pod)
+        pod = _POD.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"the API server answers with no pod: {error}") from None
     if not pod.spec.node_name:

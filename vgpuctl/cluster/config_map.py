@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import AllocationRefused, UsageError, VgpuError
 
 NAME = "vgpu-config"  # as the chart has it
@@ -23,6 +24,9 @@ class _Meta(msgspec.Struct, rename="camel"):
 class _ConfigMap(msgspec.Struct):
     metadata: _Meta
     data: dict[str, str] = {}
+
+
+_CONFIG_MAP = json_decoder(_ConfigMap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +69,7 @@ def config_text(content: bytes, key: str | None, name: str) -> ConfigText:
         VgpuError: it is no ConfigMap.
     """
     try:
-        found = msgspec.json.decode(content, type=_ConfigMap)
+        found = _CONFIG_MAP.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"the API server answers with no ConfigMap: {error}") from None
     there = ", ".join(sorted(found.data)) or "none"
@@ -100,6 +104,9 @@ class _LabelledPods(msgspec.Struct):
     items: list[_Labelled]
 
 
+_LABELLED_PODS = json_decoder(_LabelledPods)
+
+
 def pods_path(namespace: str) -> str:
     """Returns where the API server lists the pods of a namespace."""
     return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods"
@@ -112,7 +119,7 @@ def labels_of(content: bytes) -> Mapping[str, Mapping[str, str]]:
         VgpuError: it is no list of pods.
     """
     try:
-        pods = msgspec.json.decode(content, type=_LabelledPods)
+        pods = _LABELLED_PODS.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"the API server answers with no list of pods: {error}") from None
     return {each.metadata.name: each.metadata.labels for each in pods.items}

@@ -10,6 +10,7 @@ import msgspec
 
 from deviceplugin.http.node_slices import NodeSlices, read_page
 from deviceplugin.store.event_file import KeptEvent
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import UsageError, VgpuError
 
 from ..agent_client import AgentReport, read_report
@@ -32,6 +33,7 @@ PROGRAM = "kubectl vgpu"
 _MOST_AT_ONCE = 32
 _SLICES, _STATE, _EVENTS = "/v1/slices", "/v1/state", "/v1/events"
 _NOT_FOUND = 404
+_KEPT_EVENTS = json_decoder(list[KeptEvent])
 
 _Page = TypeVar("_Page")
 
@@ -137,7 +139,7 @@ class Nodes:
 
 def _read_events(content: bytes) -> list[KeptEvent]:
     try:
-        return msgspec.json.decode(content, type=list[KeptEvent])
+        return _KEPT_EVENTS.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"its answer is no list of events: {error}") from None
 

@@ -34,11 +34,13 @@ from deviceplugin.model.pod_requests import PodRequest
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.search.node_view import NodeView, has_room
 from deviceplugin.scheduler.search.plans import Plan, Planner
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import VgpuError
 
 RefusalOf = Callable[[PodRequest, NodeView, Plan], str | None]
 #: Pods that were asked about and may be bound soon.
 _MOST_REMEMBERED = 10_000
+_POD = json_decoder(Pod)
 
 
 class BindOutcome(StrEnum):
@@ -266,7 +268,7 @@ class Binder:
             BindFailed: nobody knows.
         """
         try:
-            return msgspec.json.decode(call(self._api, "GET", _path(namespace, name)), type=Pod)
+            return _POD.decode(call(self._api, "GET", _path(namespace, name)))
         except ApiRefused as error:
             if error.status == HTTPStatus.NOT_FOUND:
                 return None

@@ -14,6 +14,7 @@ import msgspec
 from deviceplugin.kube.api_client import ApiRefused, ApiServer
 from deviceplugin.kube.raw_calls import call
 from deviceplugin.log import event
+from libvgpu.decoding import json_decoder
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -27,6 +28,9 @@ class _Spec(msgspec.Struct, rename="camel"):
 class _Lease(msgspec.Struct):
     metadata: _Metadata
     spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_LEASE = json_decoder(_Lease)
 
 
 class FormerLease:
@@ -49,7 +53,7 @@ class FormerLease:
             ApiUnreachable: there was no answer.
         """
         try:
-            found = msgspec.json.decode(call(self._api, "GET", self._path), type=_Lease)
+            found = _LEASE.decode(call(self._api, "GET", self._path))
             version = found.metadata.resource_version
             self._patch({"metadata": {"resourceVersion": version}, "spec": spec})
         except ApiRefused as error:

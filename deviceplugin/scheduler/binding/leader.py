@@ -27,6 +27,7 @@ import msgspec
 from deviceplugin.kube.api_client import ApiRefused, ApiServer, ApiUnreachable
 from deviceplugin.kube.raw_calls import call
 from deviceplugin.log import event
+from libvgpu.decoding import json_decoder
 
 from .former_lease import FormerLease
 
@@ -52,6 +53,9 @@ class Lease(msgspec.Struct):
 
     metadata: dict[str, Any]
     spec: LeaseSpec = msgspec.field(default_factory=LeaseSpec)
+
+
+_LEASE = json_decoder(Lease)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,9 +182,7 @@ class Election:
                 if error.status not in (HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND):
                     raise
         try:
-            found = msgspec.json.decode(
-                call(self._api, "GET", f"{self._folder}/{self._name}"), type=Lease
-            )
+            found = _LEASE.decode(call(self._api, "GET", f"{self._folder}/{self._name}"))
         except ApiRefused as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
@@ -238,7 +240,7 @@ class Election:
         }
         answer = call(self._api, method, path, body)
         try:
-            return msgspec.json.decode(answer, type=Lease)
+            return _LEASE.decode(answer)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise ApiUnreachable(f"the answer to the Lease is malformed: {error}") from None
 

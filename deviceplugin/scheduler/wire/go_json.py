@@ -11,11 +11,12 @@ from typing import TypeVar
 import msgspec
 
 from deviceplugin.http.call_size import Size, too_many
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import UsageError
 
 _Kind = TypeVar("_Kind")
 Fields = Mapping[str, msgspec.Raw]
-_FIELDS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_FIELDS = json_decoder(dict[str, msgspec.Raw])
 _NULL = b"null"
 
 

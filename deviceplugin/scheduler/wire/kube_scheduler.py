@@ -20,19 +20,20 @@ from deviceplugin.scheduler.answers.calls import (
     PreemptionAsked,
     Victims,
 )
+from libvgpu.decoding import json_decoder
 
 from .go_json import CallMalformed, Fields, decoded, field, fields
 
-_POD = msgspec.json.Decoder(Pod)
-_NAMES = msgspec.json.Decoder(list[str])
-_TEXT = msgspec.json.Decoder(str)
-_RAW_BY_NAME = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
-_NUMBER = msgspec.json.Decoder(int)
+_POD = json_decoder(Pod)
+_NAMES = json_decoder(list[str])
+_TEXT = json_decoder(str)
+_RAW_BY_NAME = json_decoder(dict[str, msgspec.Raw])
+_RAW_LIST = json_decoder(list[msgspec.Raw])
+_NUMBER = json_decoder(int)
 _ARGS, _PREEMPTION, _BINDING = "ExtenderArgs", "ExtenderPreemptionArgs", "ExtenderBindingArgs"
 
 
-_NODE = msgspec.json.Decoder(Node)
+_NODE = json_decoder(Node)
 
 
 def nodes_asked(body: bytes) -> NodesAsked:

@@ -13,6 +13,7 @@ import msgspec
 
 from deviceplugin.http.call_size import Size
 from deviceplugin.kube.pod_wire import Pod
+from libvgpu.decoding import json_decoder
 
 from .go_json import CallMalformed, decoded, field, fields
 
@@ -89,9 +90,9 @@ class EvictionAsked:
     raw: Sequence[msgspec.Raw]
 
 
-_TASK = msgspec.json.Decoder(Task)
-_NODE, _NODES = msgspec.json.Decoder(SessionNode), msgspec.json.Decoder(list[SessionNode])
-_RAW_LIST = msgspec.json.Decoder(list[msgspec.Raw])
+_TASK = json_decoder(Task)
+_NODE, _NODES = json_decoder(SessionNode), json_decoder(list[SessionNode])
+_RAW_LIST = json_decoder(list[msgspec.Raw])
 _PREDICATE, _PRIORITIZE, _EVICT = "PredicateRequest", "PrioritizeRequest", "PreemptableRequest"
 
 
