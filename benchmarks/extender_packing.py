@@ -137,12 +137,14 @@ def _judged(
     fewer = max(
         100 * (each - got) / each for got, each in zip(packed.left_whole, best, strict=True)
     )
+    # Of the few GPUs of the quick form a single one is more than the bar.
+    most = max(MOST_FEWER_PERCENT, 100 / min(best))
     tried = packed.admitted + packed.refused
     return [
         one(
             case, "GPUs left whole, fewer than off-line best-fit leaves", "%", fewer,
             f"the worst of all steps; {packed.left_whole} of {best}; all at once: {again}",
-            most=MOST_FEWER_PERCENT if is_ours else None, subject=subject,
+            most=most if is_ours else None, subject=subject,
         ),
         one(
             case, "refused admissions of 1000 pods", "", 1000 * packed.refused / tried,
