@@ -83,7 +83,7 @@ def searched(view: NodeView, demand: Demand, policy: Placement) -> Verdict:
     return found if isinstance(found, Refusal) else score(view, found, policy)
 
 
-@settings(max_examples=700 if IS_LONG else 300)
+@settings(max_examples=700 if IS_LONG else 150)
 @given(views(), requests, wishes, st.sampled_from(Placement))
 def test_a_look_for_whole_gpus_says_what_a_search_says(
     view: NodeView, request: PodRequest, wished: Wishes, policy: Placement
@@ -130,7 +130,7 @@ def test_many_nodes_at_once_say_what_a_search_of_each_says(
     assert verdicts(nodes, demand, policy) == one_by_one
 
 
-@settings(max_examples=300)
+@settings(max_examples=300 if IS_LONG else 100)
 @given(st.randoms(use_true_random=False), st.sampled_from(Placement))
 def test_they_give_up_at_the_same_step(chance: random.Random, policy: Placement) -> None:
     """GPUs of which few are alike, and containers that nearly fit: hundreds of ways to try."""
@@ -167,7 +167,7 @@ def test_gpus_of_several_sizes_are_compared_by_shares() -> None:
     assert verdicts([view], demand, BINPACK) == [score(view, found, BINPACK)]
 
 
-@settings(max_examples=500)
+@settings(max_examples=500 if IS_LONG else 150)
 @given(views(), requests, wishes, st.sampled_from(Placement))
 def test_scores_and_reasons_are_within_their_bounds(
     view: NodeView, request: PodRequest, wished: Wishes, policy: Placement
