@@ -83,8 +83,43 @@ def searched(view: NodeView, demand: Demand, policy: Placement) -> Verdict:
     return found if isinstance(found, Refusal) else score(view, found, policy)
 
 
-@settings(max_examples=700 if IS_LONG else 150)
-@given(views(), requests, wishes, st.sampled_from(Placement))
+#: Nodes and pods for which a look for whole GPUs has an answer, and now and then a score.
+empty_ones = st.builds(
+    lambda gpus, full: NodeView("n", DOMAIN, tuple(
+        GpuRoom(n, f"GPU-{n:08x}", "NVIDIA H100", Family.VGPU, core, units, size, 1 << 30, left,
+                core == 100 and units == size, lone, BINPACK, problem=problem)
+        for n, (size, left, lone, problem) in enumerate(gpus)
+        for core, units in [(100, size) if n not in full else (60, size - 2)]
+    ), {}),
+    st.lists(
+        st.tuples(
+            st.sampled_from((8, 16, 16)),
+            st.sampled_from((None, None, 3, 0)),
+            st.sampled_from((True, True, True, False)),
+            st.sampled_from(("",) * 8 + ("XID 79", DRAINS)),
+        ),
+        min_size=3, max_size=6,
+    ),
+    st.sets(st.integers(0, 5), max_size=2),
+)  # fmt: skip
+whole = st.builds(
+    lambda core, memory: PodRequest(
+        "u", "ns", "p",
+        (ContainerRequest("c", {f"{DOMAIN}/vgpu-core": core}
+                          | ({f"{DOMAIN}/vgpu-memory": memory} if memory else {})),),
+    ),
+    st.sampled_from((200, 200, 300)),
+    st.sampled_from((0, 0, 16, 24, 32, 48)),
+)  # fmt: skip
+
+
+@settings(max_examples=700 if IS_LONG else 250)
+@given(
+    empty_ones | views(),
+    whole | requests,
+    st.just(NO_WISHES) | wishes,
+    st.sampled_from(Placement),
+)
 def test_a_look_for_whole_gpus_says_what_a_search_says(
     view: NodeView, request: PodRequest, wished: Wishes, policy: Placement
 ) -> None:
@@ -168,7 +203,12 @@ def test_gpus_of_several_sizes_are_compared_by_shares() -> None:
 
 
 @settings(max_examples=500 if IS_LONG else 150)
-@given(views(), requests, wishes, st.sampled_from(Placement))
+@given(
+    empty_ones | views(),
+    whole | requests,
+    st.just(NO_WISHES) | wishes,
+    st.sampled_from(Placement),
+)
 def test_scores_and_reasons_are_within_their_bounds(
     view: NodeView, request: PodRequest, wished: Wishes, policy: Placement
 ) -> None:
