@@ -13,7 +13,7 @@ ZIG    := $(VENV)/.portable
 CUDA12 := build/clients/cuda12
 HEADERS := build/headers
 # Two thirds of the time of a test are waiting, for another process or for time to pass. A worker shares
-# what all have imported, and adds 0.1 GB at most of its own.
+# what all have imported, and adds 30 to 250 MB of its own.
 WORKERS := $(shell echo $$(( $$(nproc) * 3 )))
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
