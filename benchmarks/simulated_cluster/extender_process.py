@@ -6,8 +6,9 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import IO, Protocol
 
 import libvgpu
 from libvgpu.errors import VgpuError
@@ -20,6 +21,21 @@ _STARTED = re.compile(r'msg="scheduler extender started" address=(\d+)')
 _READY_S, _END_S, _POLL_S, _LAST_LINES = 60.0, 10.0, 0.005, 5
 
 
+class Program(Protocol):
+    """What is asked of a running program, as `subprocess.Popen` has it."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def kill(self) -> None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+
+
+def start_python(words: Sequence[str], env: Mapping[str, str], log: IO[bytes]) -> Program:
+    """Starts a Python program."""
+    return subprocess.Popen([sys.executable, *words], env=env, cwd=_ROOT, stderr=log)
+
+
 class ExtenderProcess:
     """One run of it.
 
@@ -29,12 +45,19 @@ class ExtenderProcess:
         ready_after_s: how long after that it knew nodes and pods.
     """
 
-    def __init__(self, server: SimulatedApiServer, log: Path, namespace: str) -> None:
+    def __init__(
+        self,
+        server: SimulatedApiServer,
+        log: Path,
+        namespace: str,
+        start: Callable[[Sequence[str], Mapping[str, str], IO[bytes]], Program] = start_python,
+    ) -> None:
         """Starts it, and waits until it answers from what it knows.
 
         Args:
             server: what it finds as the cluster's API server.
             namespace: of the agents.
+            start: starts a Python program of these words and variables, which says all to a file.
 
         Raises:
             VgpuError: it ended, or is not ready in time.
@@ -42,11 +65,11 @@ class ExtenderProcess:
         self._log = log
         self.started_s = time.monotonic()
         with open(log, "wb") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin.scheduler", "--address=127.0.0.1:0",
+            self._process = start(
+                ["-m", "deviceplugin.scheduler", "--address=127.0.0.1:0",
                  "--plain-http", f"--namespace={namespace}", "--no-leader-elect",
                  f"--service-account={server.account}"],
-                env=server.environment() | {"PYTHONPATH": str(_ROOT)}, cwd=_ROOT, stderr=file,
+                server.environment() | {"PYTHONPATH": str(_ROOT)}, file,
             )  # fmt: skip
         self.port = 0
         while not self.port or not self._is_ready():

@@ -7,6 +7,8 @@ from benchmarks.simulated_cluster.api_server import SimulatedApiServer
 from benchmarks.simulated_cluster.extender_client import HttpSender
 from benchmarks.simulated_cluster.extender_process import ExtenderProcess
 
+from . import warm
+
 
 class ExtenderOverHttp:
     """Use `send` as what sends calls; `stop` it in the end.
@@ -48,5 +50,5 @@ class ExtenderOverHttp:
 
     def _start(self) -> None:
         log = self._folder / f"extender-{self.restarts}.log"
-        self._process = ExtenderProcess(self._server, log, self._namespace)
+        self._process = ExtenderProcess(self._server, log, self._namespace, warm.start)
         self._sender = HttpSender("127.0.0.1", self._process.port)

@@ -1,12 +1,15 @@
 """Programs that are forked from a warm one (`support.warm`) are as others are."""
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from support import CLIENT_PATH, ROOT, warm
+from support.waiting import PATIENCE_S, wait_until
 
 PROGRAMS = {
     "what it was given": "import os, sys; print(sys.argv, os.environ['GIVEN'], sys.stdin.read())",
@@ -72,3 +75,22 @@ def test_a_program_that_hangs_is_ended_and_the_next_one_runs(
             warm.run(["-c", "import time; time.sleep(600)"], environment)
 
     assert warm.run(["-c", "print('next')"], environment).stdout == "next\n"
+
+
+def test_a_started_program_is_told_to_end_killed_and_known_while_it_runs(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": CLIENT_PATH}
+    waits = "import signal, sys; signal.signal(15, lambda *_: sys.exit(3)); print('on', flush=True)"
+    with (tmp_path / "log").open("wb") as log:
+        ended, killed = (
+            warm.start(["-c", f"{waits}\nwhile True: signal.pause()"], environment, log)
+            for _ in range(2)
+        )
+    wait_until(lambda: (tmp_path / "log").read_text().count("on") == 2)
+    assert ended.poll() is None and warm.left() == {ended.pid, killed.pid}
+
+    ended.send_signal(signal.SIGTERM)
+    killed.kill()
+
+    assert ended.wait(PATIENCE_S) == ended.poll() == 3
+    assert killed.wait(PATIENCE_S) == -signal.SIGKILL
+    assert warm.left() == set()

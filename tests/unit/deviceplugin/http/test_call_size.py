@@ -7,10 +7,12 @@ from hypothesis import strategies as st
 
 from deviceplugin.http.call_size import MOST, Size, too_many
 from libvgpu._native import ffi, lib
+from support import IS_LONG
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.sampled_from(['"', "\\", "[{,", ""]),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=100 if IS_LONG else 15,
 )
 
 

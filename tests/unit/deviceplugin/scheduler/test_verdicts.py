@@ -83,8 +83,43 @@ def searched(view: NodeView, demand: Demand, policy: Placement) -> Verdict:
     return found if isinstance(found, Refusal) else score(view, found, policy)
 
 
-@settings(max_examples=700 if IS_LONG else 300)
-@given(views(), requests, wishes, st.sampled_from(Placement))
+#: Nodes and pods for which a look for whole GPUs has an answer, and now and then a score.
+empty_ones = st.builds(
+    lambda gpus, full: NodeView("n", DOMAIN, tuple(
+        GpuRoom(n, f"GPU-{n:08x}", "NVIDIA H100", Family.VGPU, core, units, size, 1 << 30, left,
+                core == 100 and units == size, lone, BINPACK, problem=problem)
+        for n, (size, left, lone, problem) in enumerate(gpus)
+        for core, units in [(100, size) if n not in full else (60, size - 2)]
+    ), {}),
+    st.lists(
+        st.tuples(
+            st.sampled_from((8, 16, 16)),
+            st.sampled_from((None, None, 3, 0)),
+            st.sampled_from((True, True, True, False)),
+            st.sampled_from(("",) * 8 + ("XID 79", DRAINS)),
+        ),
+        min_size=3, max_size=6,
+    ),
+    st.sets(st.integers(0, 5), max_size=2),
+)  # fmt: skip
+whole = st.builds(
+    lambda core, memory: PodRequest(
+        "u", "ns", "p",
+        (ContainerRequest("c", {f"{DOMAIN}/vgpu-core": core}
+                          | ({f"{DOMAIN}/vgpu-memory": memory} if memory else {})),),
+    ),
+    st.sampled_from((200, 200, 300)),
+    st.sampled_from((0, 0, 16, 24, 32, 48)),
+)  # fmt: skip
+
+
+@settings(max_examples=700 if IS_LONG else 250)
+@given(
+    empty_ones | views(),
+    whole | requests,
+    st.just(NO_WISHES) | wishes,
+    st.sampled_from(Placement),
+)
 def test_a_look_for_whole_gpus_says_what_a_search_says(
     view: NodeView, request: PodRequest, wished: Wishes, policy: Placement
 ) -> None:
@@ -130,7 +165,7 @@ def test_many_nodes_at_once_say_what_a_search_of_each_says(
     assert verdicts(nodes, demand, policy) == one_by_one
 
 
-@settings(max_examples=300)
+@settings(max_examples=300 if IS_LONG else 100)
 @given(st.randoms(use_true_random=False), st.sampled_from(Placement))
 def test_they_give_up_at_the_same_step(chance: random.Random, policy: Placement) -> None:
     """GPUs of which few are alike, and containers that nearly fit: hundreds of ways to try."""
@@ -167,8 +202,13 @@ def test_gpus_of_several_sizes_are_compared_by_shares() -> None:
     assert verdicts([view], demand, BINPACK) == [score(view, found, BINPACK)]
 
 
-@settings(max_examples=500)
-@given(views(), requests, wishes, st.sampled_from(Placement))
+@settings(max_examples=500 if IS_LONG else 150)
+@given(
+    empty_ones | views(),
+    whole | requests,
+    st.just(NO_WISHES) | wishes,
+    st.sampled_from(Placement),
+)
 def test_scores_and_reasons_are_within_their_bounds(
     view: NodeView, request: PodRequest, wished: Wishes, policy: Placement
 ) -> None:
