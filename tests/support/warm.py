@@ -29,7 +29,12 @@ from typing import Any
 from support import ROOT
 from support.waiting import PATIENCE_S
 
-_LOADED = {"-c": ("json", "threading", "support.cuda_client"), "-m": ("vgpuctl",)}
+#: By what is run: the name of a module, or "-c".
+_LOADED = {
+    "-c": ("json", "threading", "support.cuda_client"),
+    "vgpuctl": ("vgpuctl",),
+    "support.exercise_process": ("support.exercise_process",),
+}
 _OF_THE_LOADER = ("LD_", "PYTHON")
 _UNTOLD = ("VGPU_TEST_RUN",)  # so that leftovers.py does not take the server for a test's
 _PR_SET_PDEATHSIG = 1
@@ -63,7 +68,8 @@ def run(
             [sys.executable, *words], cwd=cwd, env=env, input=told, capture_output=True, text=True,
             timeout=PATIENCE_S, check=False,
         )  # fmt: skip
-    key = words[0], *sorted(pair for pair in env.items() if pair[0].startswith(_OF_THE_LOADER))
+    kind = words[1] if words[0] == "-m" else words[0]
+    key = kind, *sorted(pair for pair in env.items() if pair[0].startswith(_OF_THE_LOADER))
     with contextlib.ExitStack() as stack:
         files = [
             stack.enter_context(os.fdopen(os.memfd_create(name), "w+", encoding="utf-8"))
@@ -73,7 +79,7 @@ def run(
         files[0].seek(0)
         asked = json.dumps([list(words), dict(env), str(cwd)]).encode()
         with _lock:
-            line, server = _servers.get(key) or _servers.setdefault(key, _start(words[0], env))
+            line, server = _servers.get(key) or _servers.setdefault(key, _start(kind, env))
             try:
                 socket.send_fds(line, [asked], [file.fileno() for file in files])
                 status = int(line.recv(100))
