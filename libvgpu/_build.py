@@ -195,8 +195,10 @@ def _write_native_source() -> None:
     note.write_text(digest)
 
 
-def build(targets: Collection[str] = TARGETS, into: Path = ROOT, *, strict: bool = False) -> None:
-    """Builds targets, or what changed of them.
+def build(
+    targets: Collection[str] = TARGETS, into: Path = ROOT, *, strict: bool = False
+) -> dict[str, Path]:
+    """Builds targets, or what changed of them; returns the object of each source.
 
     Args:
         targets: of `TARGETS`.
@@ -222,6 +224,7 @@ def build(targets: Collection[str] = TARGETS, into: Path = ROOT, *, strict: bool
         raise VgpuError(f"{error.filename or into} cannot be written: {error.strerror}") from error
     if strict and (said := said_of(objects)):
         raise VgpuError(f"the compiler warned:\n{said.strip()}")
+    return objects
 
 
 def _make(compiler: Compiler, targets: Collection[str], into: Path) -> dict[str, Path]:

@@ -18,6 +18,7 @@ struct CUstream_st {
 int64_t model_busy_ns[MODEL_DEVICES];
 
 static struct CUstream_st streams[STREAMS];
+static int used;                       /* streams at the front that are or were in use */
 static int64_t free_ns[MODEL_DEVICES]; /* when a GPU is through with what is known to run */
 static int64_t word_values[WORDS], word_ns[WORDS][OPERATIONS];
 static int64_t collectives[MODEL_DEVICES], collective_ns[MODEL_DEVICES][OPERATIONS];
@@ -100,7 +101,7 @@ static void resolve_all(void)
 {
     for (uint64_t before = 0; unresolved != before && unresolved > 0;) {
         before = unresolved;
-        for (int i = 0; i < STREAMS; i++)
+        for (int i = 0; i < used; i++)
             while (streams[i].head < streams[i].tail && resolve(&streams[i]))
                 unresolved--;
     }
@@ -133,6 +134,7 @@ CUstream gpu_stream(uint32_t device)
             streams[i].is_alive = true;
             streams[i].device = device;
             streams[i].end_ns = 0; /* its handle is another one's, whose work goes on */
+            used = i < used ? used : i + 1;
             return &streams[i];
         }
     abort();

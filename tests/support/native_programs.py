@@ -2,7 +2,8 @@
 
 What was built lies in ``build/native/<of what tree>/``; the name of a file there tells by what
 command and from which text. The tree is all text that a program may include, so a change anywhere
-in it builds again. One lock a program keeps workers from compiling the same at a time.
+in it builds again. Programs share the objects of sources that they have in common. One lock a file
+keeps workers from compiling the same at a time.
 """
 
 import fcntl
@@ -22,6 +23,9 @@ KEPT_SECONDS = 24 * 3600.0
 _FOLDER = ROOT / "build" / "native"
 _INCLUDED = ("libvgpu/include", "libvgpu/src", "libvgpu/sim", "tests/native", "tests/model")
 _SUFFIXES = {".c", ".h", ".def", ".S", ".map"}
+_ALWAYS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g1", "-Wall", "-Wextra",
+           "-Ilibvgpu/include", "-Ilibvgpu/src", "-Ilibvgpu/sim/core")  # fmt: skip
+_OF_LINKER = ("-Wl,", "-l", "-L", "-shared")
 
 
 def _digest(parts: Iterable[bytes]) -> str:
@@ -62,30 +66,34 @@ def build(compiler: str, source: str, *more: str, flags: tuple[str, ...] = ()) -
         compiler: its path.
         source: below ``tests/native``.
         more: further sources, relative to the checkout; or elsewhere, and then their text counts.
-        flags: of the compiler.
+            What is no source is the linker's, in its place.
+        flags: of the compiler and the linker.
 
     Raises:
         CalledProcessError: it does not compile, and the compiler has said why.
     """
-    command = [
-        *(compiler, "-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g", "-Wall", "-Wextra"),
-        *("-Ilibvgpu/include", "-Ilibvgpu/src", "-Ilibvgpu/sim/core"),
-        *(f"tests/native/{source}", *more, *flags),
+    of_linker = [flag for flag in flags if flag.startswith(_OF_LINKER)]
+    command = [compiler, *_ALWAYS, *(flag for flag in flags if flag not in of_linker)]
+    parts = [
+        str(_make([*command, "-c", part], suffix=".o")) if part.endswith(".c") else part
+        for part in (f"tests/native/{source}", *more)
     ]
-    elsewhere = [Path(each) for each in more if Path(each).is_absolute()]
-    words = [word for word in command if Path(word) not in elsewhere]
-    texts = [file.read_bytes() for file in elsewhere]
-    digest = _digest([_version(compiler), *map(str.encode, words), *texts])
-    program = _tree() / f"{Path(source).stem}-{digest}"
-    if program.exists():
-        return program
-    with Path(f"{program}.lock").open("w") as lock:
+    return _make([*command, *parts, *of_linker, "-ldl", "-lpthread"], name=Path(source).stem)
+
+
+def _make(command: list[str], name: str = "", suffix: str = "") -> Path:
+    """Returns what a command of the compiler makes, named by the command and by files it takes."""
+    files = [Path(word) for word in command[1:] if Path(word).is_absolute()]
+    words = [word for word in command if Path(word) not in files]
+    texts = [file.name.encode() if file.parent == _tree() else file.read_bytes() for file in files]
+    digest = _digest([_version(command[0]), *map(str.encode, words), *texts])
+    target = _tree() / f"{name or Path(command[-1]).stem}-{digest}{suffix}"
+    if target.exists():
+        return target
+    with Path(f"{target}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not program.exists():
-            new = Path(f"{program}.new")
-            subprocess.run(
-                [*command, "-o", str(new), "-ldl", "-lpthread"],
-                cwd=ROOT, check=True, timeout=PATIENCE_S,
-            )  # fmt: skip
-            new.rename(program)
-    return program
+        if not target.exists():
+            new = Path(f"{target}.new")
+            subprocess.run([*command, "-o", str(new)], cwd=ROOT, check=True, timeout=PATIENCE_S)
+            new.rename(target)
+    return target

@@ -66,9 +66,10 @@ class Outer:
         print(item.nodeid, file=self._asked, flush=True)
         for line in iter(self._said.readline, "\n"):
             assert line, f"the session for virtual tests ended with status {inner.wait()}"
-            hook.pytest_runtest_logreport(
-                report=hook.pytest_report_from_serializable(config=config, data=json.loads(line))
-            )
+            report = hook.pytest_report_from_serializable(config=config, data=json.loads(line))
+            if isinstance(report.longrepr, list):  # of a skip: JSON has no tuples
+                report.longrepr = tuple(report.longrepr)
+            hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         # What a test before it left set up for this file, which may end here.
         item.session._setupstate.teardown_exact(nextitem)

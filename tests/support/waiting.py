@@ -6,12 +6,12 @@ soon something has to come is another matter: a test that claims that has a `bar
 """
 
 from collections.abc import Callable
-from typing import TypeVar
-
-import pytest
-from _pytest.mark import ParameterSet
+from typing import TYPE_CHECKING, TypeVar
 
 from deviceplugin import runtime
+
+if TYPE_CHECKING:
+    from _pytest.mark import ParameterSet
 
 #: The longest that a test waits for something that is to happen.
 PATIENCE_S = 300.0
@@ -23,8 +23,10 @@ _POLL_S, _POLL_PART = 0.01, 0.05
 _T = TypeVar("_T")
 
 
-def bar(most_s: float) -> list[ParameterSet]:
+def bar(most_s: float) -> "list[ParameterSet]":
     """Parameters of a test with a bar: on any machine without it, and where time is measured."""
+    import pytest  # programs of tests wait, too, and would take longest for this
+
     return [
         pytest.param(PATIENCE_S, id="any machine"),
         pytest.param(most_s, id=f"{most_s:g} s", marks=pytest.mark.timing),

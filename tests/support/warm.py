@@ -36,6 +36,7 @@ _LOADED = {
     "-c": ("json", "threading", "support.cuda_client"),
     "vgpuctl": ("vgpuctl",),
     "deviceplugin": ("deviceplugin.scheduler.__main__",),
+    "support": ("support.exercise_process",),
 }
 _OF_THE_LOADER = ("LD_", "PYTHON")
 _UNTOLD = ("VGPU_TEST_RUN",)  # so that leftovers.py does not take the server for a test's

@@ -7,14 +7,14 @@ import statistics
 
 import pytest
 
-from support import Compile
+from support import IS_LONG, Compile
 from support.throttle_model import Seen, run_case
 
 US = 1000
 LAUNCHES_PER_PAIR = 50
 LONGEST_NS = 200 * US
 #: Which launches are samples is another chance with each: right on average is what is asked.
-SIMILAR_NS = range(20 * US, 20 * US + 140, 7)
+SIMILAR_NS = range(20 * US, 20 * US + 140, 7 if IS_LONG else 14)
 
 
 def run(compile_program: Compile, percent: int, *numbers: int) -> Seen:

@@ -11,28 +11,41 @@ from pathlib import Path
 
 import pytest
 
+from libvgpu import _build
 from libvgpu.sim import Machine
-from support import ROOT, Compile, exercise_runner, slices
+from support import Compile, exercise_runner, slices
 from support.exercise_runner import families, measures, run_family
 from support.slices import make_slice
 from support.talker import Talker
 from support.waiting import PATIENCE_S
 
-SHIM_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing", "-O1",
+SHIM_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
               "-DVGPU_CHECK_LOCKS", "-Wno-unused-parameter", "-Wl,-Bsymbolic",
               "-Wl,-z,nodelete")  # fmt: skip
 PIECE = 1 << 20
 PIECES = 16
 
 
+@pytest.fixture(scope="module")
+def checked_library(compile_program: Compile) -> Path:
+    """The shim, of which the sources that take locks are compiled so that these are checked."""
+    objects = _build.build({_build.SHIM})
+    locking = [
+        source
+        for source, made in objects.items()
+        if ": libvgpu/src/slice/locks.h\n" in made.with_suffix(".of").read_text()
+    ]
+    others = [str(made) for source, made in objects.items() if source not in locking]
+    assert "libvgpu/src/slice/locks.c" in locking
+    return compile_program(f"../../{locking[0]}", *locking[1:], *others, flags=SHIM_FLAGS)
+
+
 @pytest.fixture
-def checked_shim(compile_program: Compile, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shim that checks its locks, in place of the built one for programs of this test."""
-    sources = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("libvgpu/src/*/*.c"))
-    shim = compile_program(f"../../{sources[0]}", *sources[1:], flags=SHIM_FLAGS)
-    monkeypatch.setattr(slices, "shim_path", lambda: shim)
+def checked_shim(checked_library: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """It stands in for the built one for programs of this test."""
+    monkeypatch.setattr(slices, "shim_path", lambda: checked_library)
     monkeypatch.setattr(exercise_runner, "_done", {})
-    return shim
+    return checked_library
 
 
 def order(compile_program: Compile, how: str) -> subprocess.CompletedProcess[str]:
