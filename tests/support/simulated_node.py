@@ -61,6 +61,7 @@ class SimulatedNode:
         assert self.agent is not None
         self.agent.terminate()
         self.agent.wait(PATIENCE_S)
+        self.agent = None
         wait_until_lost(self.kubelet)
 
     @property
@@ -77,6 +78,8 @@ class SimulatedNode:
         return self.kubelet.run_options(pod, "c").envs["NVIDIA_VISIBLE_DEVICES"].split(",")
 
     def close(self) -> None:
-        self.stop_agent()
+        """Ends all of it; a test may have stopped the agent."""
+        if self.agent is not None:
+            self.stop_agent()
         self.kubelet.stop()
         self.machine.remove()

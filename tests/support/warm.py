@@ -43,6 +43,8 @@ def run(
     *,
     cwd: Path = ROOT,
     told: str = "",
+    like: str = "",
+    terminal: int | None = None,
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a Python program to its end, as `subprocess.run` does.
 
@@ -51,6 +53,8 @@ def run(
         env: its environment.
         cwd: where it runs.
         told: what it reads from stdin.
+        like: ``-c`` or ``-m``: where it begins, unless as its words do.
+        terminal: stdin, stdout and stderr of the program, in place of files.
 
     Raises:
         TimeoutExpired: it has not ended after `PATIENCE_S`, and was killed.
@@ -63,7 +67,8 @@ def run(
             [sys.executable, *words], cwd=cwd, env=env, input=told, capture_output=True, text=True,
             timeout=PATIENCE_S, check=False,
         )  # fmt: skip
-    key = words[0], *sorted(pair for pair in env.items() if pair[0].startswith(_OF_THE_LOADER))
+    kind = like or words[0]
+    key = kind, *sorted(pair for pair in env.items() if pair[0].startswith(_OF_THE_LOADER))
     with contextlib.ExitStack() as stack:
         files = [
             stack.enter_context(os.fdopen(os.memfd_create(name), "w+", encoding="utf-8"))
@@ -71,11 +76,12 @@ def run(
         ]
         files[0].write(told)
         files[0].seek(0)
+        fds = [file.fileno() for file in files] if terminal is None else [terminal] * 3
         asked = json.dumps([list(words), dict(env), str(cwd)]).encode()
         with _lock:
-            line, server = _servers.get(key) or _servers.setdefault(key, _start(words[0], env))
+            line, server = _servers.get(key) or _servers.setdefault(key, _start(kind, env))
             try:
-                socket.send_fds(line, [asked], [file.fileno() for file in files])
+                socket.send_fds(line, [asked], fds)
                 status = int(line.recv(100))
             except TimeoutError:
                 del _servers[key]
@@ -158,9 +164,16 @@ def _end_as(program: Callable[[], None]) -> None:
 def _become(words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> None:
     """Runs a program in this process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    for number, fd in enumerate(fds):
+    for number, (fd, name) in enumerate(zip(fds, ("stdin", "stdout", "stderr"), strict=True)):
         os.dup2(fd, number)
         os.close(fd)
+        known = getattr(sys, name)  # of the server's file, which is of another kind
+        opened = open(  # noqa: SIM115
+            number, known.mode, 1 if number == 2 else -1, known.encoding, known.errors,
+            closefd=False,
+        )  # fmt: skip
+        setattr(sys, name, opened)
+        setattr(sys, f"__{name}__", opened)
     os.environ.clear()
     os.environ.update(env)
     os.chdir(cwd)

@@ -131,7 +131,7 @@ class WatchedNode:
 
     def start_agent(self) -> None:
         with open(self.base / "log", "ab") as log:
-            self.agent = subprocess.Popen(
+            self.agent: subprocess.Popen[bytes] | None = subprocess.Popen(
                 [*self._prefix, sys.executable, "-m", "deviceplugin", f"--config={self.config}",
                  f"--run-dir={self.run_dir}", f"--kubelet-dir={self.base / 'k'}",
                  f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0"],
@@ -140,8 +140,10 @@ class WatchedNode:
         self.kubelet.wait_for_resources([CORE, MEMORY], PATIENCE_S)
 
     def stop_agent(self) -> None:
+        assert self.agent is not None
         self.agent.send_signal(signal.SIGKILL if self._prefix else signal.SIGTERM)
         self.agent.wait(PATIENCE_S)
+        self.agent = None
         wait_until_lost(self.kubelet)
 
     def admit(self, name: str, memory_gib: int = 4, core: int = 20) -> Contained:
@@ -201,11 +203,13 @@ class WatchedNode:
         return [finding for finding in json.loads(done.stdout) if finding["check"] == "watch"]
 
     def close(self) -> None:
+        """Ends all of it; a test may have stopped the agent."""
         for container in self._containers:
             container.end()
         for program in self.strangers:
             program.kill()
             program.communicate()
-        self.stop_agent()
+        if self.agent is not None:
+            self.stop_agent()
         self.kubelet.stop()
         self.machine.remove()
