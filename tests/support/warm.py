@@ -29,7 +29,11 @@ from typing import Any
 from support import ROOT
 from support.waiting import PATIENCE_S
 
-_LOADED = {"-c": ("json", "threading", "support.cuda_client"), "-m": ("vgpuctl",)}
+_LOADED = {
+    "-c": ("json", "threading", "support.cuda_client"),
+    "-m": ("vgpuctl",),
+    "pytest": ("_pytest", "psutil._pslinux"),
+}
 _OF_THE_LOADER = ("LD_", "PYTHON")
 _UNTOLD = ("VGPU_TEST_RUN",)  # so that leftovers.py does not take the server for a test's
 _PR_SET_PDEATHSIG = 1
@@ -53,7 +57,7 @@ def run(
         env: its environment.
         cwd: where it runs.
         told: what it reads from stdin.
-        like: ``-c`` or ``-m``: where it begins, unless as its words do.
+        like: of which kind its server is, by what that has imported; by default as its words begin.
         terminal: stdin, stdout and stderr of the program, in place of files.
 
     Raises:
