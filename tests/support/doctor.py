@@ -42,7 +42,7 @@ def doctor(
         *(*program, "doctor", "-o", "json", f"--run-dir={base / 'r'}"),
         *(f"--state-dir={base / state_dir}", f"--kubelet-dir={base / 'k'}", *options),
     ]
-    done = warm.run(words, os.environ if env is None else env, like="-m")
+    done = warm.run(words, os.environ if env is None else env, like="vgpuctl")
     assert done.returncode in (0, 1), done.stderr
     found = check("doctor", done.stdout)
     assert done.returncode == any(each["level"] == "fail" for each in found)

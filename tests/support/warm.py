@@ -29,12 +29,14 @@ from typing import Any
 from support import ROOT
 from support.waiting import PATIENCE_S
 
+#: What a server loads, by its kind: the word ``-c``, or the first part of a module's name.
 _LOADED = {
     "-c": ("json", "threading", "support.cuda_client"),
-    "-m": ("vgpuctl",),
+    "vgpuctl": ("vgpuctl",),
     "pytest": ("_pytest", "psutil._pslinux"),
 }
 _OF_THE_LOADER = ("LD_", "PYTHON")
+_PATH = "PYTHONPATH"
 _UNTOLD = ("VGPU_TEST_RUN",)  # so that leftovers.py does not take the server for a test's
 _PR_SET_PDEATHSIG = 1
 _lock = threading.Lock()
@@ -57,22 +59,22 @@ def run(
         env: its environment.
         cwd: where it runs.
         told: what it reads from stdin.
-        like: of which kind its server is, by what that has imported; by default as its words begin.
+        like: the kind of its server; by default what its words say.
         terminal: stdin, stdout and stderr of the program, in place of files.
 
     Raises:
         TimeoutExpired: it has not ended after `PATIENCE_S`, and was killed.
     """
-    if not all(
-        Path(folder).is_relative_to(ROOT)
-        for folder in env.get("LD_LIBRARY_PATH", str(ROOT)).split(os.pathsep)
-    ):
+    libraries = ":".join(env.get(name, "") for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"))
+    if not all(Path(each).is_relative_to(ROOT) for each in libraries.split(":") if each):
         return subprocess.run(
             [sys.executable, *words], cwd=cwd, env=env, input=told, capture_output=True, text=True,
             timeout=PATIENCE_S, check=False,
         )  # fmt: skip
-    kind = like or words[0]
-    key = kind, *sorted(pair for pair in env.items() if pair[0].startswith(_OF_THE_LOADER))
+    kind = like or (words[1].partition(".")[0] if words[0] == "-m" else words[0])
+    loading = {name: env[name] for name in env if name.startswith(_OF_THE_LOADER)}
+    loading.pop(_PATH, None)  # which a program may have of its own
+    key = kind, *sorted(loading.items())
     with contextlib.ExitStack() as stack:
         files = [
             stack.enter_context(os.fdopen(os.memfd_create(name), "w+", encoding="utf-8"))
@@ -109,12 +111,11 @@ def _start(kind: str, env: Mapping[str, str]) -> tuple[socket.socket, "subproces
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     here.settimeout(PATIENCE_S)
     code = f"from support.warm import serve; serve({there.fileno()}, {kind!r})"
-    path = os.pathsep.join([env.get("PYTHONPATH", ""), str(ROOT / "tests"), str(ROOT)])
     with there:
         server = subprocess.Popen(
             [sys.executable, "-c", code], cwd=ROOT, pass_fds=[there.fileno()],
             env={key: value for key, value in env.items() if key not in _UNTOLD}
-            | {"PYTHONPATH": path.lstrip(os.pathsep)},
+            | {_PATH: f"{ROOT / 'tests'}:{ROOT}"},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
     return here, server
@@ -180,6 +181,7 @@ def _become(words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> 
         setattr(sys, f"__{name}__", opened)
     os.environ.clear()
     os.environ.update(env)
+    sys.path[:0] = [folder for folder in env.get(_PATH, "").split(os.pathsep) if folder]
     os.chdir(cwd)
     sys.argv = [words[0], *words[2:]]
     if words[0] == "-c":

@@ -19,7 +19,7 @@ from libvgpu import region
 from libvgpu.artifacts import shim_path
 from libvgpu.limits import DeviceLimit
 from libvgpu.sim import PROFILES, Machine
-from support import CLIENT_PATH, ROOT
+from support import CLIENT_PATH, ROOT, warm
 from support.in_process_node import wait_until_lost
 from support.sim_programs import PRELUDE
 from support.waiting import PATIENCE_S
@@ -194,12 +194,8 @@ class WatchedNode:
 
     def doctor(self) -> list[dict[str, str]]:
         """Returns what `vgpuctl doctor` finds of the watch."""
-        done = subprocess.run(
-            [sys.executable, "-m", "vgpuctl", "doctor", "-o", "json", "--run-dir",
-             str(self.run_dir)],
-            cwd=ROOT, env=self.machine.environment(os.environ), capture_output=True, text=True,
-            timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+        words = ["-m", "vgpuctl", "doctor", "-o", "json", "--run-dir", str(self.run_dir)]
+        done = warm.run(words, self.machine.environment(os.environ))
         return [finding for finding in json.loads(done.stdout) if finding["check"] == "watch"]
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ def run_pytest(
         # No other plugin than these: half of what it takes to start.
         {"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin",
          "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables},
-        cwd=folder, like="pytest",
+        cwd=folder,
     )  # fmt: skip
 
 

@@ -290,7 +290,7 @@ def test_an_ordinary_user_is_told_what_needs_root(start: Start) -> None:
 
     def found() -> dict[str, Finding]:
         words = ["-c", AS_NOBODY, "doctor", "-o", "json", *places]
-        done = warm.run(words, node.machine.environment(os.environ), like="-m")
+        done = warm.run(words, node.machine.environment(os.environ), like="vgpuctl")
         assert done.stderr == ""
         return {each["check"]: each for each in json.loads(done.stdout)}
 
