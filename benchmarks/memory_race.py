@@ -9,7 +9,7 @@ stand still, and the rest of the limit must be there to the last byte.
 import time
 
 from .figure import Figure, Measurement, Options
-from .race import MIB, Race, open_race
+from .race import MIB, Race, RaceReading, open_race
 
 PROCESSES = 64
 SECONDS = 60.0
@@ -29,7 +29,7 @@ def measure(options: Options) -> list[Measurement]:
     Raises:
         VgpuError: there is no compiler, or a client fails or hangs.
     """
-    looks = []
+    looks: list[RaceReading] = []
     with open_race(LIMIT_BYTES) as race:
         for seat in range(PROCESSES):
             race.start(seat)
