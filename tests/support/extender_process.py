@@ -7,7 +7,6 @@ import re
 import shutil
 import ssl
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ from deviceplugin.model.published import (
     encode,
 )
 
-from . import ROOT
+from . import ROOT, warm
 from .scheduler_values import DOMAIN, published
 from .waiting import PATIENCE_S, wait_until
 
@@ -124,11 +123,11 @@ class ExtenderProcess:
         self.shows: Path | None = None
         secure = [f"--tls-dir={tls}"] if tls is not None else ["--plain-http"]
         with open(self.log_file, "ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin.scheduler", "--address=127.0.0.1:0",
+            self.process = warm.start(
+                ["-m", "deviceplugin.scheduler", "--address=127.0.0.1:0",
                  f"--namespace={NAMESPACE}", f"--service-account={server.account}",
                  *secure, *options],
-                env=server.environment() | {"PYTHONPATH": str(ROOT)}, cwd=ROOT, stderr=log,
+                server.environment() | {"PYTHONPATH": str(ROOT)}, log,
             )  # fmt: skip
         self.port = int(self.wait_for(r'msg="scheduler extender started" address=(\d+)'))
 

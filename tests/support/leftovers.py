@@ -6,7 +6,8 @@ are started with an environment of their own are their starter's to end.
 
 What lives on after a test is a child of this process, or its own parent has ended and the kernel
 has given it to another, mostly to process 1. So the children of those two are looked at after each
-test, and only the environments of new ones are read.
+test, and only the environments of new ones are read. What a warm server forked (`warm`) is a child
+of that, which knows it.
 """
 
 import os
@@ -17,6 +18,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from . import warm
 
 MARK = "VGPU_TEST_RUN"
 GRACE_SECONDS = 10.0  # a program that was told to end may still be on its way
@@ -48,7 +51,7 @@ class Watch:
     def end(self) -> list[str]:
         """Ends what the test has started and lives on; returns what that was."""
         deadline = time.monotonic() + GRACE_SECONDS
-        while (left := self.look()) and time.monotonic() < deadline:
+        while (left := self.look() | warm.left()) and time.monotonic() < deadline:
             time.sleep(0.05)
         words = []
         for pid in left:

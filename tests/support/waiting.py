@@ -16,7 +16,9 @@ from deviceplugin import runtime
 #: The longest that a test waits for something that is to happen.
 PATIENCE_S = 300.0
 
-_POLL_S = 0.01
+#: How soon one asks again: first, and then as a part of what one has waited. Most things come at
+#: once, and to ask costs a call to another program, or a look at all that an agent has.
+_POLL_S, _POLL_PART = 0.01, 0.05
 
 _T = TypeVar("_T")
 
@@ -39,12 +41,11 @@ def wait_until(
         what: is to happen, for the message of a failure; else the condition's code says it.
         patience_s: how long; a shorter one is for tests of what waits.
     """
-    give_up_at_s = runtime.monotonic() + patience_s
+    began_s = runtime.monotonic()
     while not (found := condition()):
-        assert runtime.monotonic() < give_up_at_s, (
-            f"not so in {patience_s:.0f} s: {what or _place(condition)}"
-        )
-        runtime.sleep(_POLL_S)
+        waited_s = runtime.monotonic() - began_s
+        assert waited_s < patience_s, f"not so in {patience_s:.0f} s: {what or _place(condition)}"
+        runtime.sleep(max(_POLL_S, waited_s * _POLL_PART))
     return found
 
 

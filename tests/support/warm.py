@@ -4,7 +4,7 @@ What a CUDA client or `vgpuctl` imports takes most of its life. So a server does
 program is a child that it forks before any of it has run: no driver is loaded by then, and no
 variable but the loader's was read. There is one server for each way to load libraries, since a
 process keeps the loader's variables that it began with; programs whose libraries are made by their
-test start by themselves, and so does what a test stops, kills or talks to (`subprocess.Popen`).
+test start by themselves (`subprocess.Popen`), and so does what a test talks to by its stdin.
 """
 
 import atexit
@@ -15,6 +15,7 @@ import json
 import os
 import pkgutil
 import runpy
+import select
 import signal
 import socket
 import subprocess
@@ -24,22 +25,27 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from support import ROOT
 from support.waiting import PATIENCE_S
+from support.warm_program import Program
 
-#: What a server loads, by its kind: the word ``-c``, or the first part of a module's name.
+#: What a server loads, by its kind: the word ``-c``, a module's name or the first part of it.
 _LOADED = {
     "-c": ("json", "threading", "support.cuda_client"),
     "vgpuctl": ("vgpuctl",),
+    "deviceplugin": ("deviceplugin.__main__",),
+    "deviceplugin.scheduler": ("deviceplugin.scheduler.__main__",),
     "pytest": ("_pytest", "psutil._pslinux"),
 }
 _OF_THE_LOADER = ("LD_", "PYTHON")
 _PATH = "PYTHONPATH"
 _UNTOLD = ("VGPU_TEST_RUN",)  # so that leftovers.py does not take the server for a test's
 _PR_SET_PDEATHSIG = 1
+_ANSWERS_S = PATIENCE_S  # a server, to fork
 _lock = threading.Lock()
+_started: list[Program] = []
 _servers: dict[tuple[object, ...], tuple[socket.socket, "subprocess.Popen[bytes]"]] = {}
 
 
@@ -71,10 +77,6 @@ def run(
             [sys.executable, *words], cwd=cwd, env=env, input=told, capture_output=True, text=True,
             timeout=PATIENCE_S, check=False,
         )  # fmt: skip
-    kind = like or (words[1].partition(".")[0] if words[0] == "-m" else words[0])
-    loading = {name: env[name] for name in env if name.startswith(_OF_THE_LOADER)}
-    loading.pop(_PATH, None)  # which a program may have of its own
-    key = kind, *sorted(loading.items())
     with contextlib.ExitStack() as stack:
         files = [
             stack.enter_context(os.fdopen(os.memfd_create(name), "w+", encoding="utf-8"))
@@ -83,21 +85,63 @@ def run(
         files[0].write(told)
         files[0].seek(0)
         fds = [file.fileno() for file in files] if terminal is None else [terminal] * 3
-        asked = json.dumps([list(words), dict(env), str(cwd)]).encode()
-        with _lock:
-            line, server = _servers.get(key) or _servers.setdefault(key, _start(kind, env))
-            try:
-                socket.send_fds(line, [asked], fds)
-                status = int(line.recv(100))
-            except TimeoutError:
-                del _servers[key]
-                line.close()
-                server.kill()  # and with it the program
-                server.wait()
-                raise subprocess.TimeoutExpired([sys.executable, *words], PATIENCE_S) from None
+        program = _start_program(words, env, cwd, fds, like)
+        try:
+            status = program.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            program.wait()
+            raise
         for file in files:
             file.seek(0)
         return subprocess.CompletedProcess(words, status, files[1].read(), files[2].read())
+
+
+def start(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    log: IO[Any],
+    *,
+    cwd: Path = ROOT,
+    like: str = "",
+) -> Program:
+    """Starts a Python program that a test stops, as `run` does.
+
+    Args:
+        log: where stdout and stderr go.
+    """
+    with open(os.devnull) as nothing:
+        fds = [nothing.fileno(), log.fileno(), log.fileno()]
+        program = _start_program(words, env, cwd, fds, like)
+    if all(env.get(name) for name in _UNTOLD):  # else it serves more than one test
+        _started.append(program)
+    return program
+
+
+def left() -> set[int]:
+    """Returns the processes of programs that were started and run."""
+    _started[:] = [program for program in _started if program.poll() is None]
+    return {program.pid for program in _started}
+
+
+def _start_program(
+    words: Sequence[str], env: Mapping[str, str], cwd: Path, fds: list[int], like: str
+) -> Program:
+    kind = like or (words[0] if words[0] == "-c" else words[1])
+    if kind not in _LOADED:
+        kind = kind.partition(".")[0]
+    loading = {name: env[name] for name in env if name.startswith(_OF_THE_LOADER)}
+    loading.pop(_PATH, None)  # which a program may have of its own
+    key = kind, *sorted(loading.items())
+    read, write = os.pipe()
+    asked = json.dumps([list(words), dict(env), str(cwd)]).encode()
+    try:
+        with _lock:
+            line, _ = _servers.get(key) or _servers.setdefault(key, _start(kind, env))
+            socket.send_fds(line, [asked], [*fds, write])
+            return Program(list(words), int(line.recv(100)), read)
+    finally:
+        os.close(write)
 
 
 def used_seconds() -> float:
@@ -109,7 +153,7 @@ def used_seconds() -> float:
 
 def _start(kind: str, env: Mapping[str, str]) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    here.settimeout(PATIENCE_S)
+    here.settimeout(_ANSWERS_S)
     code = f"from support.warm import serve; serve({there.fileno()}, {kind!r})"
     with there:
         server = subprocess.Popen(
@@ -131,17 +175,30 @@ def serve(number: int, kind: str) -> None:
     line = socket.socket(fileno=number)
     gc.collect()
     gc.freeze()  # what the collector does not touch, a child need not copy
+    running: dict[int, tuple[int, int]] = {}  # what becomes readable at its end; who is told
     while True:
-        asked, fds, _, _ = socket.recv_fds(line, 1 << 20, 3)
+        ready, _, _ = select.select([number, *running], [], [])
+        for ended in running.keys() & ready:
+            pid, told = running.pop(ended)
+            os.write(told, str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
+            os.close(told)
+            os.close(ended)
+        if number not in ready:
+            continue
+        asked, fds, _, _ = socket.recv_fds(line, 1 << 20, 4)
         if not asked:
             os._exit(0)
+        told = fds.pop()
         child = os.fork()
         if child == 0:
-            line.close()
+            for fd in (number, told, *running, *(told for _, told in running.values())):
+                os.close(fd)
+            line.detach()
             break
         for fd in fds:
             os.close(fd)
-        line.send(str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])).encode())
+        running[os.pidfd_open(child)] = child, told
+        line.send(str(child).encode())
     words, env, where = json.loads(asked)
     _end_as(lambda: _become(words, env, where, fds))
 

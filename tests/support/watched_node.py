@@ -23,6 +23,7 @@ from support import CLIENT_PATH, ROOT, warm
 from support.in_process_node import wait_until_lost
 from support.sim_programs import PRELUDE
 from support.waiting import PATIENCE_S
+from support.warm_program import Program
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
@@ -131,12 +132,19 @@ class WatchedNode:
 
     def start_agent(self) -> None:
         with open(self.base / "log", "ab") as log:
-            self.agent: subprocess.Popen[bytes] | None = subprocess.Popen(
-                [*self._prefix, sys.executable, "-m", "deviceplugin", f"--config={self.config}",
-                 f"--run-dir={self.run_dir}", f"--kubelet-dir={self.base / 'k'}",
-                 f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0"],
-                cwd=ROOT, env=self.machine.environment(os.environ), stderr=log,
-            )  # fmt: skip
+            words = [
+                "-m", "deviceplugin", f"--config={self.config}", f"--run-dir={self.run_dir}",
+                f"--kubelet-dir={self.base / 'k'}", f"--state-dir={self.base / 's'}",
+                "--metrics-address=127.0.0.1:0",
+            ]  # fmt: skip
+            environment = self.machine.environment(os.environ)
+            self.agent: Program | subprocess.Popen[bytes] | None
+            if self._prefix:
+                self.agent = subprocess.Popen(
+                    [*self._prefix, sys.executable, *words], cwd=ROOT, env=environment, stderr=log
+                )
+            else:
+                self.agent = warm.start(words, environment, log)
         self.kubelet.wait_for_resources([CORE, MEMORY], PATIENCE_S)
 
     def stop_agent(self) -> None:

@@ -6,8 +6,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import pytest
 
 from benchmarks.simulated_cluster.api_server import SimulatedApiServer
 from benchmarks.simulated_cluster.kinds import LEASE, POD
+from support import warm
 from support.extender_process import (
     NAMESPACE,
     ExtenderProcess,
@@ -336,10 +335,8 @@ def test_what_it_cannot_start_with_is_one_sentence(
     server: SimulatedApiServer, options: list[str], status: int, says: str
 ) -> None:
     account = [f"--service-account={server.account}"]
-    ended = subprocess.run(
-        [sys.executable, "-m", "deviceplugin.scheduler", *account, *options],
-        env=os.environ | server.environment(), capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    words = ["-m", "deviceplugin.scheduler", *account, *options]
+    ended = warm.run(words, os.environ | server.environment())
 
     assert ended.returncode == status, ended.stderr
     assert says in ended.stderr and "Traceback" not in ended.stderr
