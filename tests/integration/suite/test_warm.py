@@ -1,12 +1,16 @@
 """Programs that are forked from a warm one (`support.warm`) are as others are."""
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from support import CLIENT_PATH, ROOT, warm
+from support.leftovers import MARK
+from support.waiting import PATIENCE_S, wait_until
 
 PROGRAMS = {
     "what it was given": "import os, sys; print(sys.argv, os.environ['GIVEN'], sys.stdin.read())",
@@ -72,3 +76,24 @@ def test_a_program_that_hangs_is_ended_and_the_next_one_runs(
             warm.run(["-c", "import time; time.sleep(600)"], environment)
 
     assert warm.run(["-c", "print('next')"], environment).stdout == "next\n"
+
+
+@pytest.mark.parametrize("run", [None, ""], ids=["of one test", "of several"])
+def test_a_program_that_a_test_starts_is_ended_by_it_and_missed_if_not(
+    tmp_path: Path, run: str | None
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": CLIENT_PATH}
+    if run is not None:
+        environment[MARK] = run
+    log = tmp_path / "log"
+
+    with log.open("w") as told:
+        code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+        program = warm.start(["-c", code], environment, told)
+
+    wait_until(lambda: log.read_text() == f"{program.pid}\n")
+    assert program.poll() is None
+    assert warm.left() == ({program.pid} if run is None else set())
+    program.terminate()
+    assert program.wait(PATIENCE_S) == -signal.SIGTERM
+    assert warm.left() == set()
