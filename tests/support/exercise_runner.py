@@ -7,6 +7,8 @@ import functools
 import importlib
 import json
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +22,14 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import NEWEST_DRIVER
-from support import CLIENT_PATH, ROOT, driver_sizes, warm
+from support import CLIENT_PATH, ROOT, driver_sizes
 from support.driver_sizes import Sizes
 from support.exercise import EXERCISES
 from support.exercise_books import SIZES
 from support.exercise_process import Result
 from support.simulated_driver import driver_version
 from support.slices import under_shim
+from support.waiting import PATIENCE_S
 
 FOLDER = ROOT / "tests/exercises"
 CONTEXT_BYTES = 96 << 20  # of the simulated GPU
@@ -120,13 +123,16 @@ def run_on(
     with tempfile.TemporaryDirectory(prefix="vgpu-exercise-") as scratch:
         directory = Path(scratch, "slice")
         create(directory, ContainerLimits("test", Family.VGPU, (limit,)))
-        done = warm.run(
-            ["-m", "support.exercise_process", family],
-            gpu.environment(_base())
+        done = subprocess.run(
+            [sys.executable, "-m", "support.exercise_process", family],
+            env=gpu.environment(_base())
             | under_shim(directory)
             | {SIZES: sizes.to_json()}
             | dict(more or {}),
-            like="-c",
+            text=True,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
         )
     assert done.returncode == 0, done.stderr
     results: dict[str, Result] = json.loads(done.stdout.splitlines()[-1])
