@@ -12,7 +12,7 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from deviceplugin.store.slice_files import pipe_directory
+from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.errors import MpsError, MpsSilentError
 
 from .processes import ask_tool

@@ -18,7 +18,7 @@ import shutil
 from pathlib import Path
 
 from deviceplugin.cdi.trees import NodeRoot, node_root
-from deviceplugin.store.slice_files import pipe_directory
+from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.errors import MpsError
 
 _MODE = 0o755  # clients of any user come in through a bind mount

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from deviceplugin.log import LOGGER, event
-from deviceplugin.store.slice_files import pipe_directory
+from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.errors import MpsError, MpsSilentError
 
 from .client_faults import ClientFaults

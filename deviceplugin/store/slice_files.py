@@ -35,10 +35,11 @@ from .container_answer import Answer, Mount, device_parts
 from .container_labels import ContainerLabels
 from .held_files import HeldFiles
 from .mig_nodes import minors_for
+from .mps_paths import pipe_directory
 from .shim_builds import CONTAINER_DIRECTORY, ShimBuilds, container_shim_path
 from .spare_files import SpareFiles
 
-__all__ = ["Answer", "SliceStore", "container_shim_path", "pipe_directory"]
+__all__ = ["Answer", "SliceStore", "container_shim_path"]
 
 SHARED_MEMORY = "/dev/shm"
 PRELOAD_FILE = "/etc/ld.so.preload"
@@ -370,8 +371,3 @@ def _write_meta(directory: Path, meta: allocation_dirs.AllocationMeta) -> None:
         allocation_dirs.write_meta(directory, meta)
     except OSError as error:
         raise VgpuError(f"{directory} cannot be written: {error.strerror}") from None
-
-
-def pipe_directory(run_dir: Path, uuid: str) -> Path:
-    """Returns the host's path of the pipe directory of a GPU's MPS daemon."""
-    return run_dir / "mps" / uuid / "pipe"

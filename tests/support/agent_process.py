@@ -5,7 +5,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -14,9 +13,10 @@ from deviceplugin import agent, log
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.settings import AgentSettings
 from libvgpu import artifacts
-from support import ROOT
+from support import ROOT, warm
 from support.in_process_node import GivenGpus, InProcessNode, hurry, wait_until_lost
 from support.waiting import PATIENCE_S
+from support.warm_program import Program
 
 #: The environment's variable for the directory of the agent's service account, if it has one.
 SERVICE_ACCOUNT = "TEST_SERVICE_ACCOUNT"
@@ -28,16 +28,17 @@ class ProcessNode(InProcessNode):
     def __init__(self, base: Path, seed: int = 1) -> None:
         super().__init__(base, seed)
         self.log = base / "agent.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Program | None = None
 
     def start_agent(self) -> None:
         paths = (artifacts.SHIM_PATH, self.config, self.kubelet_dir, self.state_dir, self.run_dir)
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
         with open(self.log, "ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "support.agent_process", *map(str, paths)],
-                env=environment,
-                stderr=output,
+            self.process = warm.start(
+                ["-m", "support.agent_process", *map(str, paths)],
+                environment,
+                output,
+                like="deviceplugin",
             )
 
     def kill_agent(self) -> None:

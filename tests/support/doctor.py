@@ -1,44 +1,48 @@
 """`vgpuctl doctor` as typed, on a node of a test, with the tree that stands for the node's root."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import ROOT, warm
+from . import warm
 from .output_schemas import check
-from .waiting import PATIENCE_S
 
 Finding = dict[str, Any]
+_CLONE_NEWNS = 0x20000
+#: `vgpuctl` behind the mount of a file system that nobody else sees.
+_MOUNTING = f"""
+import ctypes, subprocess, sys
+from vgpuctl.__main__ import main
+options, place, *words = sys.argv[1:]
+assert ctypes.CDLL(None).unshare({_CLONE_NEWNS}) == 0
+subprocess.run(["mount", "--make-rprivate", "/"], check=True)
+subprocess.run(["mount", "-t", "tmpfs", "-o", options, "none", place], check=True)
+sys.exit(main(words))
+"""
 
 
 def doctor(
     base: Path,
     *options: str,
     env: Mapping[str, str] | None = None,
-    prefix: tuple[str, ...] = (),
+    mounting: str = "",
     state_dir: str = "s",
 ) -> list[Finding]:
     """Returns what it finds on the node below ``base``, held against its schema.
 
     Args:
         env: its environment; None: that of the test.
-        prefix: of its command line.
+        mounting: options of a file system in memory that it has as its state directory.
     """
+    program = ["-m", "vgpuctl"]
+    if mounting:
+        program = ["-c", _MOUNTING, mounting, str(base / state_dir)]
     words = [
-        *("-m", "vgpuctl", "doctor", "-o", "json", f"--run-dir={base / 'r'}"),
+        *(*program, "doctor", "-o", "json", f"--run-dir={base / 'r'}"),
         *(f"--state-dir={base / state_dir}", f"--kubelet-dir={base / 'k'}", *options),
     ]
-    env = os.environ if env is None else env
-    if prefix:
-        done = subprocess.run(
-            [*prefix, sys.executable, *words], cwd=ROOT, env=env, capture_output=True, text=True,
-            timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
-    else:
-        done = warm.run(words, env)
+    done = warm.run(words, os.environ if env is None else env, like="vgpuctl")
     assert done.returncode in (0, 1), done.stderr
     found = check("doctor", done.stdout)
     assert done.returncode == any(each["level"] == "fail" for each in found)

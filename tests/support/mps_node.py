@@ -25,7 +25,7 @@ from deviceplugin.mps.state_files import (
     read_state,
     write_wanted,
 )
-from deviceplugin.store.slice_files import pipe_directory
+from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.sim import Machine
 from support import ROOT
 from support.waiting import PATIENCE_S, wait_until

@@ -1,16 +1,15 @@
 """A kubelet stand-in, and the agent as its users start it, on simulated GPUs found by NVML."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu.sim import Machine, parse_spec
-from support import ROOT
+from support import warm
 from support.in_process_node import wait_until_lost
 from support.waiting import PATIENCE_S
+from support.warm_program import Program
 
 
 class SimulatedNode:
@@ -43,17 +42,17 @@ class SimulatedNode:
         (base / "config.yaml").write_text(config)
         self.kubelet = StandInKubelet(base / "k", seed=1, makes_pod_directories=True)
         self.kubelet.start()
-        self.agent: subprocess.Popen[bytes] | None = None
+        self.agent: Program | None = None
         self.start_agent()
 
     def start_agent(self) -> None:
         with open(self.base / "log", "ab") as log:
-            self.agent = subprocess.Popen(
-                [sys.executable, *self.program, f"--config={self.base / 'config.yaml'}",
+            self.agent = warm.start(
+                [*self.program, f"--config={self.base / 'config.yaml'}",
                  f"--run-dir={self.base / 'r'}", f"--kubelet-dir={self.base / 'k'}",
                  f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0",
                  "--no-spawn-mps", *self.options],
-                cwd=ROOT, env=self.machine.environment(os.environ) | self.variables, stderr=log,
+                self.machine.environment(os.environ) | self.variables, log,
             )  # fmt: skip
         self.kubelet.wait_for_resources(self.resources, PATIENCE_S)
 
@@ -61,6 +60,7 @@ class SimulatedNode:
         assert self.agent is not None
         self.agent.terminate()
         self.agent.wait(PATIENCE_S)
+        self.agent = None
         wait_until_lost(self.kubelet)
 
     @property
@@ -77,6 +77,8 @@ class SimulatedNode:
         return self.kubelet.run_options(pod, "c").envs["NVIDIA_VISIBLE_DEVICES"].split(",")
 
     def close(self) -> None:
-        self.stop_agent()
+        """Ends all of it; a test may have stopped the agent."""
+        if self.agent is not None:
+            self.stop_agent()
         self.kubelet.stop()
         self.machine.remove()

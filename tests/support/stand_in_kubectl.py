@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 _PROGRAM = """\
-#!{python}
+#!{python} -IS
 import json, os, socketserver, sys, time
 from http.server import BaseHTTPRequestHandler
 HERE = {here!r}

@@ -31,14 +31,17 @@ from support import ROOT
 from support.waiting import PATIENCE_S
 from support.warm_program import Program
 
-#: What a server loads, by its kind: the word ``-c``, or the first part of a module's name.
+#: What a server loads, by its kind: the word ``-c``, a module's name or the first part of it.
 _LOADED = {
     "-c": ("json", "threading", "support.cuda_client"),
     "vgpuctl": ("vgpuctl",),
-    "deviceplugin": ("deviceplugin.scheduler.__main__",),
-    "support": ("support.exercise_process",),
+    "deviceplugin": ("deviceplugin.__main__",),
+    "deviceplugin.scheduler": ("deviceplugin.scheduler.__main__",),
+    "pytest": ("_pytest", "psutil._pslinux"),
+    "support.exercise_process": ("support.exercise_process",),
 }
 _OF_THE_LOADER = ("LD_", "PYTHON")
+_PATH = "PYTHONPATH"
 _UNTOLD = ("VGPU_TEST_RUN",)  # so that leftovers.py does not take the server for a test's
 _PR_SET_PDEATHSIG = 1
 _ANSWERS_S = PATIENCE_S  # a server, to fork
@@ -53,6 +56,8 @@ def run(
     *,
     cwd: Path = ROOT,
     told: str = "",
+    like: str = "",
+    terminal: int | None = None,
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a Python program to its end, as `subprocess.run` does.
 
@@ -61,14 +66,14 @@ def run(
         env: its environment.
         cwd: where it runs.
         told: what it reads from stdin.
+        like: the kind of its server; by default what its words say.
+        terminal: stdin, stdout and stderr of the program, in place of files.
 
     Raises:
         TimeoutExpired: it has not ended after `PATIENCE_S`, and was killed.
     """
-    if not all(
-        Path(folder).is_relative_to(ROOT)
-        for folder in env.get("LD_LIBRARY_PATH", str(ROOT)).split(os.pathsep)
-    ):
+    libraries = ":".join(env.get(name, "") for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"))
+    if not all(Path(each).is_relative_to(ROOT) for each in libraries.split(":") if each):
         return subprocess.run(
             [sys.executable, *words], cwd=cwd, env=env, input=told, capture_output=True, text=True,
             timeout=PATIENCE_S, check=False,
@@ -80,7 +85,8 @@ def run(
         ]
         files[0].write(told)
         files[0].seek(0)
-        program = _start_program(words, env, cwd, [file.fileno() for file in files])
+        fds = [file.fileno() for file in files] if terminal is None else [terminal] * 3
+        program = _start_program(words, env, cwd, fds, like)
         try:
             status = program.wait(PATIENCE_S)
         except subprocess.TimeoutExpired:
@@ -92,7 +98,14 @@ def run(
         return subprocess.CompletedProcess(words, status, files[1].read(), files[2].read())
 
 
-def start(words: Sequence[str], env: Mapping[str, str], log: IO[Any], cwd: Path = ROOT) -> Program:
+def start(
+    words: Sequence[str],
+    env: Mapping[str, str],
+    log: IO[Any],
+    *,
+    cwd: Path = ROOT,
+    like: str = "",
+) -> Program:
     """Starts a Python program that a test stops, as `run` does.
 
     Args:
@@ -100,7 +113,9 @@ def start(words: Sequence[str], env: Mapping[str, str], log: IO[Any], cwd: Path 
     """
     with open(os.devnull) as nothing:
         fds = [nothing.fileno(), log.fileno(), log.fileno()]
-        _started.append(program := _start_program(words, env, cwd, fds))
+        program = _start_program(words, env, cwd, fds, like)
+    if all(env.get(name) for name in _UNTOLD):  # else it serves more than one test
+        _started.append(program)
     return program
 
 
@@ -111,10 +126,14 @@ def left() -> set[int]:
 
 
 def _start_program(
-    words: Sequence[str], env: Mapping[str, str], cwd: Path, fds: list[int]
+    words: Sequence[str], env: Mapping[str, str], cwd: Path, fds: list[int], like: str
 ) -> Program:
-    kind = words[1].partition(".")[0] if words[0] == "-m" else words[0]
-    key = kind, *sorted(pair for pair in env.items() if pair[0].startswith(_OF_THE_LOADER))
+    kind = like or (words[0] if words[0] == "-c" else words[1])
+    if kind not in _LOADED:
+        kind = kind.partition(".")[0]
+    loading = {name: env[name] for name in env if name.startswith(_OF_THE_LOADER)}
+    loading.pop(_PATH, None)  # which a program may have of its own
+    key = kind, *sorted(loading.items())
     read, write = os.pipe()
     asked = json.dumps([list(words), dict(env), str(cwd)]).encode()
     try:
@@ -137,12 +156,11 @@ def _start(kind: str, env: Mapping[str, str]) -> tuple[socket.socket, "subproces
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     here.settimeout(_ANSWERS_S)
     code = f"from support.warm import serve; serve({there.fileno()}, {kind!r})"
-    path = os.pathsep.join([env.get("PYTHONPATH", ""), str(ROOT / "tests"), str(ROOT)])
     with there:
         server = subprocess.Popen(
             [sys.executable, "-c", code], cwd=ROOT, pass_fds=[there.fileno()],
             env={key: value for key, value in env.items() if key not in _UNTOLD}
-            | {"PYTHONPATH": path.lstrip(os.pathsep)},
+            | {_PATH: f"{ROOT / 'tests'}:{ROOT}"},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
         )  # fmt: skip
     return here, server
@@ -209,11 +227,19 @@ def _end_as(program: Callable[[], None]) -> None:
 def _become(words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> None:
     """Runs a program in this process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    for number, fd in enumerate(fds):
+    for number, (fd, name) in enumerate(zip(fds, ("stdin", "stdout", "stderr"), strict=True)):
         os.dup2(fd, number)
         os.close(fd)
+        known = getattr(sys, name)  # of the server's file, which is of another kind
+        opened = open(  # noqa: SIM115
+            number, known.mode, 1 if number == 2 else -1, known.encoding, known.errors,
+            closefd=False,
+        )  # fmt: skip
+        setattr(sys, name, opened)
+        setattr(sys, f"__{name}__", opened)
     os.environ.clear()
     os.environ.update(env)
+    sys.path[:0] = [folder for folder in env.get(_PATH, "").split(os.pathsep) if folder]
     os.chdir(cwd)
     sys.argv = [words[0], *words[2:]]
     if words[0] == "-c":

@@ -44,6 +44,10 @@ class Program:
         assert self._status is not None
         return self._status
 
+    def terminate(self) -> None:
+        """Has it end."""
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         """Ends it at once."""
         self.send_signal(signal.SIGKILL)

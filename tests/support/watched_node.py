@@ -19,10 +19,11 @@ from libvgpu import region
 from libvgpu.artifacts import shim_path
 from libvgpu.limits import DeviceLimit
 from libvgpu.sim import PROFILES, Machine
-from support import CLIENT_PATH, ROOT
+from support import CLIENT_PATH, ROOT, warm
 from support.in_process_node import wait_until_lost
 from support.sim_programs import PRELUDE
 from support.waiting import PATIENCE_S
+from support.warm_program import Program
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
@@ -131,17 +132,26 @@ class WatchedNode:
 
     def start_agent(self) -> None:
         with open(self.base / "log", "ab") as log:
-            self.agent = subprocess.Popen(
-                [*self._prefix, sys.executable, "-m", "deviceplugin", f"--config={self.config}",
-                 f"--run-dir={self.run_dir}", f"--kubelet-dir={self.base / 'k'}",
-                 f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0"],
-                cwd=ROOT, env=self.machine.environment(os.environ), stderr=log,
-            )  # fmt: skip
+            words = [
+                "-m", "deviceplugin", f"--config={self.config}", f"--run-dir={self.run_dir}",
+                f"--kubelet-dir={self.base / 'k'}", f"--state-dir={self.base / 's'}",
+                "--metrics-address=127.0.0.1:0",
+            ]  # fmt: skip
+            environment = self.machine.environment(os.environ)
+            self.agent: Program | subprocess.Popen[bytes] | None
+            if self._prefix:
+                self.agent = subprocess.Popen(
+                    [*self._prefix, sys.executable, *words], cwd=ROOT, env=environment, stderr=log
+                )
+            else:
+                self.agent = warm.start(words, environment, log)
         self.kubelet.wait_for_resources([CORE, MEMORY], PATIENCE_S)
 
     def stop_agent(self) -> None:
+        assert self.agent is not None
         self.agent.send_signal(signal.SIGKILL if self._prefix else signal.SIGTERM)
         self.agent.wait(PATIENCE_S)
+        self.agent = None
         wait_until_lost(self.kubelet)
 
     def admit(self, name: str, memory_gib: int = 4, core: int = 20) -> Contained:
@@ -192,20 +202,18 @@ class WatchedNode:
 
     def doctor(self) -> list[dict[str, str]]:
         """Returns what `vgpuctl doctor` finds of the watch."""
-        done = subprocess.run(
-            [sys.executable, "-m", "vgpuctl", "doctor", "-o", "json", "--run-dir",
-             str(self.run_dir)],
-            cwd=ROOT, env=self.machine.environment(os.environ), capture_output=True, text=True,
-            timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+        words = ["-m", "vgpuctl", "doctor", "-o", "json", "--run-dir", str(self.run_dir)]
+        done = warm.run(words, self.machine.environment(os.environ))
         return [finding for finding in json.loads(done.stdout) if finding["check"] == "watch"]
 
     def close(self) -> None:
+        """Ends all of it; a test may have stopped the agent."""
         for container in self._containers:
             container.end()
         for program in self.strangers:
             program.kill()
             program.communicate()
-        self.stop_agent()
+        if self.agent is not None:
+            self.stop_agent()
         self.kubelet.stop()
         self.machine.remove()

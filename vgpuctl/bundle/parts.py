@@ -19,8 +19,8 @@ from libvgpu.errors import VgpuError
 from libvgpu.slices import Slice, read_slices
 
 from .. import agent_client
-from ..agent_client import AgentReport, agent_report
-from ..doctor.examine import Node, findings
+from ..agent_client import AgentReport, AgentUnreachable
+from ..doctor.examine import Node, agent_said, findings
 from ..node_gpus import seen_gpus
 from ..observe import gpu_rows, process_rows
 from ..options import DEFAULT_STATE_DIR
@@ -84,9 +84,17 @@ def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:
     def keep(name: str, read: Callable[[], Any]) -> Any:
         return take(name, lambda: privacy.without_arguments(read()))
 
-    state = keep("state.json", lambda: agent_client.answer_of(run_dir, "/v1/state"))
-    keep("config.json", lambda: agent_client.answer_of(run_dir, "/v1/config"))
-    report = _report(run_dir)
+    def ask(read: Callable[[], Any]) -> Any:
+        """Asks the agent; one that has not answered is not waited for again."""
+        if isinstance(said, AgentUnreachable):
+            raise said
+        return read()
+
+    progress.begin("asking the agent")
+    said = agent_said(run_dir)
+    report = said if isinstance(said, AgentReport) else None
+    state = keep("state.json", lambda: ask(lambda: agent_client.answer_of(run_dir, "/v1/state")))
+    keep("config.json", lambda: ask(lambda: agent_client.answer_of(run_dir, "/v1/config")))
     path = report.config.path if report else None
     if path is None:
         found.left_out["config-file.txt"] = "only the agent tells where its config is"
@@ -96,8 +104,8 @@ def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:
         )
     else:
         take("config-file.txt", lambda: _text_of_config(Path(path), report))
-    take("metrics.txt", lambda: agent_client.metrics_page(run_dir))
-    keep("doctor.json", lambda: _doctor(sources))
+    take("metrics.txt", lambda: ask(lambda: agent_client.metrics_page(run_dir)))
+    keep("doctor.json", lambda: _doctor(sources, said))
     events: list[KeptEvent] = take("events.json", lambda: kept_events(state_dir)) or []
     if events:
         found.values["events.json"] = [msgspec.to_builtins(event) for event in events]
@@ -123,13 +131,6 @@ def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:
     return found
 
 
-def _report(run_dir: Path) -> AgentReport | None:
-    try:
-        return agent_report(run_dir)
-    except VgpuError:
-        return None
-
-
 def _domain(report: AgentReport | None) -> str:
     names = [resource.name for resource in report.resources] if report else []
     return next((name.partition("/")[0] for name in names if "/vgpu-" in name), _DOMAIN)
@@ -140,11 +141,9 @@ def _text_of_config(path: Path, report: AgentReport | None) -> str:
     return named.read_text("utf-8", "replace")
 
 
-def _doctor(sources: Sources) -> list[dict[str, str]]:
-    return [
-        asdict(finding)
-        for finding in findings(Node(sources.given, sources.state_dir, sources.kubelet_dir))
-    ]
+def _doctor(sources: Sources, said: AgentReport | VgpuError) -> list[dict[str, str]]:
+    node = Node(sources.given, sources.state_dir, sources.kubelet_dir)
+    return [asdict(finding) for finding in findings(node, report=said)]
 
 
 def _anonymise(found: Collected, sources: Sources, state: Any, events: list[KeptEvent]) -> None:

@@ -79,18 +79,24 @@ def _in_silence(what: str) -> None:
     """Tells nobody what is being looked at."""
 
 
-def findings(node: Node, begin: Callable[[str], None] = _in_silence) -> list[Finding]:
+def findings(
+    node: Node,
+    begin: Callable[[str], None] = _in_silence,
+    report: AgentReport | VgpuError | None = None,
+) -> list[Finding]:
     """Returns what every check found.
 
     Args:
         begin: told of each part before it is looked at, since each may hang for a while.
+        report: what the agent has said of itself, or why not; None: it is asked.
     """
     kubelet_dir, state_dir = node.kubelet_dir, node.state_dir
     is_node = os.path.isdir(kubelet_dir)  # False, and no error, where it may not be seen
     run_dir = node_run_dir(node.given, kubelet_dir)
     host = Host.of(node.host_root, os.environ)
-    begin("asking the agent")
-    report = _report(run_dir)
+    if report is None:
+        begin("asking the agent")
+        report = agent_said(run_dir)
     begin("asking the driver")
     version, driver_found = driver.ask()
     begin("asking NVML")
@@ -203,7 +209,8 @@ def connect_problem(path: Path) -> OSError | None:
     return None
 
 
-def _report(run_dir: Path) -> AgentReport | VgpuError:
+def agent_said(run_dir: Path) -> AgentReport | VgpuError:
+    """Returns what the agent of a run directory says of itself, or why it says nothing."""
     try:
         return agent_report(run_dir)
     except VgpuError as error:

@@ -17,7 +17,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, parse_spec
 from libvgpu.sim.calibration import find_calibration
-from support import CLIENT_PATH, ROOT
+from support import CLIENT_PATH, ROOT, warm
 from support.exercise_runner import exercises_of, families, measures
 from support.slices import Slice
 from support.waiting import PATIENCE_S
@@ -127,10 +127,7 @@ def test_without_a_driver_the_run_fails_with_a_sentence_before_any_test(tmp_path
 @pytest.mark.parametrize("chosen", [[], ["-m", "not timing"]], ids=["plain", "other-marks"])
 def test_no_other_run_of_tests_takes_a_gpu(chosen: list[str]) -> None:
     """Not even one that names the folder: on a machine with a GPU it would be used unasked."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *chosen, "tests/gpu"],
-        cwd=ROOT, text=True, capture_output=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+    done = warm.run(["-m", "pytest", *chosen, "tests/gpu"], os.environ)
 
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED, done.stdout
     assert "deselected" in done.stdout

@@ -5,13 +5,12 @@ Leftovers end and fail theirs, disturbed measurements repeat, and no test stops 
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
 
-from support import ROOT
+from support import ROOT, warm
 from support.waiting import PATIENCE_S
 
 LEAVER = """
@@ -69,14 +68,14 @@ def run_pytest(
     for path in paths:
         path.write_text(code)
     plugins = ("leftovers", "watchdog", "workers", "quiet")
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "pytest_timeout",
+    return warm.run(
+        ["-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "pytest_timeout",
          *(word for name in plugins for word in ("-p", f"support.{name}")), *more,
          "--rootdir", str(folder), *map(str, paths)],
-        cwd=folder, capture_output=True, text=True, timeout=PATIENCE_S,
         # No other plugin than these: half of what it takes to start.
-        env={"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin",
-             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables},
+        {"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin",
+         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables},
+        cwd=folder,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import CLIENT_PATH, ROOT, warm
+from support.leftovers import MARK
 from support.waiting import PATIENCE_S, wait_until
 
 PROGRAMS = {
@@ -68,7 +69,7 @@ def test_no_driver_is_loaded_before_a_program_begins() -> None:
 def test_a_program_that_hangs_is_ended_and_the_next_one_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    environment = {**os.environ, "PYTHONPATH": f"{CLIENT_PATH}:/of-its-own"}
+    environment = {**os.environ, "PYTHONPATH": CLIENT_PATH, "PYTHONHASHSEED": "1"}  # of its own
     with monkeypatch.context() as patch:
         patch.setattr(warm, "PATIENCE_S", 0.5)
         with pytest.raises(subprocess.TimeoutExpired):
@@ -93,4 +94,25 @@ def test_a_started_program_is_told_to_end_killed_and_known_while_it_runs(tmp_pat
 
     assert ended.wait(PATIENCE_S) == ended.poll() == 3
     assert killed.wait(PATIENCE_S) == -signal.SIGKILL
+    assert warm.left() == set()
+
+
+@pytest.mark.parametrize("run", [None, ""], ids=["of one test", "of several"])
+def test_a_program_that_a_test_starts_is_ended_by_it_and_missed_if_not(
+    tmp_path: Path, run: str | None
+) -> None:
+    environment = {**os.environ, "PYTHONPATH": CLIENT_PATH}
+    if run is not None:
+        environment[MARK] = run
+    log = tmp_path / "log"
+
+    with log.open("w") as told:
+        code = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
+        program = warm.start(["-c", code], environment, told)
+
+    wait_until(lambda: log.read_text() == f"{program.pid}\n")
+    assert program.poll() is None
+    assert warm.left() == ({program.pid} if run is None else set())
+    program.terminate()
+    assert program.wait(PATIENCE_S) == -signal.SIGTERM
     assert warm.left() == set()

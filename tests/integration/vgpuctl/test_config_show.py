@@ -32,8 +32,6 @@ def test_the_agents_config_is_shown_and_without_it_that_is_said(node: InProcessN
     gone = show(f"--run-dir={node.run_dir}")
     assert (gone.returncode, gone.stdout) == (1, "")
     assert "no node agent answers" in gone.stderr
-    node.start_agent()
-    node.wait_registered()
 
 
 def test_a_file_is_shown_without_an_agent(tmp_path: Path) -> None:

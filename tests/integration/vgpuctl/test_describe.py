@@ -13,6 +13,7 @@ import pytest
 
 from deviceplugin.testing import AdmissionFailed
 from support import warm
+from support.leftovers import MARK
 from support.own_folder import SHORT
 from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
@@ -30,12 +31,13 @@ GIB = 1 << 30
 
 
 class DescribedNode:
-    """A node with a pod, and the verb as its users type it."""
+    """A node with a pod, for all tests here, and the verb as its users type it."""
 
     def __init__(self, base: Path) -> None:
         resources = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
         self.base = base
-        self.node = SimulatedNode(base, "t4*2", CONFIG, resources)
+        # No single test is to end it (`leftovers`).
+        self.node = SimulatedNode(base, "t4*2", CONFIG, resources, variables={MARK: ""})
         self.pod = self.node.admit("train", vgpu_core=30, vgpu_memory=4)
         self.node.devices(self.pod)
         wait_until(lambda: "default/train/c" in self.vgpuctl("ps").stdout, "the pod is known")
@@ -51,7 +53,7 @@ class DescribedNode:
         return list(json.loads(done.stdout))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def node() -> Iterator[DescribedNode]:
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
         described = DescribedNode(Path(name))
@@ -93,12 +95,11 @@ def test_a_gpu_tells_what_is_given_and_free(node: DescribedNode) -> None:
 
 
 def test_a_failed_admission_tells_why(node: DescribedNode) -> None:
-    node.node.admit("big", vgpu_core=20, vgpu_memory=12)
     with pytest.raises(AdmissionFailed):
-        node.node.admit("greedy", vgpu_core=10, vgpu_memory=12)
+        node.node.admit("greedy", vgpu_core=10, vgpu_memory=17)  # more than one GPU has
     done = node.vgpuctl("describe", "default/greedy")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "vgpu-memory: 12" in done.stderr
+    assert "vgpu-memory: 17" in done.stderr
 
 
 def test_what_is_not_there_is_said(node: DescribedNode) -> None:

@@ -6,7 +6,6 @@ The programs have mapped what the loaders of such images map, and nothing else s
 import json
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,14 +17,14 @@ from deviceplugin.kube import inventory_lease
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.watch.process_attribution import place_of
 from deviceplugin.watch.procfs import read_mounts
-from support import ROOT
+from support import warm
 from support.doctor import Finding, doctor, of, put
 from support.fake_proc import UID, FakeProc, mount_line, pod_path
 from support.in_process_node import running_node
 from support.own_folder import SHORT
 from support.tls_api_server import make_api_server
 from support.waiting import wait_until
-from support.watched_node import HOLD, WatchedNode, can_contain
+from support.watched_node import HOLD, Contained, WatchedNode, can_contain
 from vgpuctl.agent_client import metrics_page
 from vgpuctl.doctor.image_checks import needed_glibc
 
@@ -65,9 +64,10 @@ def start() -> Iterator[Start]:
             node.close()
 
 
-@pytest.fixture
-def mapper(tmp_path: Path) -> Path:
-    source, program = tmp_path / "mapper.c", tmp_path / "mapper"
+@pytest.fixture(scope="module")
+def mapper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("mapper")
+    source, program = folder / "mapper.c", folder / "mapper"
     source.write_text(MAPPER)
     built = ["gcc", "-static", str(source), "-o", str(program)]
     if subprocess.run(built, capture_output=True, check=False).returncode:
@@ -84,44 +84,57 @@ def ready(program: "subprocess.Popen[str]") -> None:
     assert program.stdout.readline(), program.stderr and program.stderr.read()
 
 
-@pytest.mark.parametrize(
-    ("files", "said", "fix"),
-    [
-        (("ld-musl-x86_64.so.1",), "its C library is musl (ld-musl-x86_64.so.1)", "one with glibc"),
-        (("libc-2.5.so",), "its glibc is 2.5, and this build of libvgpu.so needs 2.", "or newer"),
-        (("libc.so.6",), "its loader did not preload it", "/etc/ld.so.preload"),
-        (("libcuda.so.1",), "it is statically linked", "dynamically"),
-        ((), "", ""),
-        (("libc.so.6", "libvgpu.so"), "", ""),
-        (("ld-musl-x86_64.so.1", "libvgpu.so"), "", ""),
-    ],
-)
-def test_images_in_which_the_shim_is_not(
-    start: Start, mapper: Path, tmp_path: Path, files: tuple[str, ...], said: str, fix: str
-) -> None:
+#: What the program of a pod has mapped; what is said of it and what to do, if anything.
+IMAGES = {
+    "alpine": (
+        ("ld-musl-x86_64.so.1",), "its C library is musl (ld-musl-x86_64.so.1)", "one with glibc"
+    ),
+    "old": (
+        ("libc-2.5.so",), "its glibc is 2.5, and this build of libvgpu.so needs 2.", "or newer"
+    ),
+    "odd": (("libc.so.6",), "its loader did not preload it", "/etc/ld.so.preload"),
+    "static": (("libcuda.so.1",), "it is statically linked", "dynamically"),
+    "no-gpu": ((), "", ""),
+    "shim": (("libc.so.6", "libvgpu.so"), "", ""),
+    "alpine-shim": (("ld-musl-x86_64.so.1", "libvgpu.so"), "", ""),
+}  # fmt: skip
+
+
+def test_images_in_which_the_shim_is_not(start: Start, mapper: Path, tmp_path: Path) -> None:
     node = start()
-    pod = node.admit("alpine")
-    for name in files:
+    for name in {name for files, _, _ in IMAGES.values() for name in files}:
         put(tmp_path, name, "x" * 4096)
-    ready(pod.spawn([str(mapper), *(str(tmp_path / name) for name in files)], shim=False))
+
+    def admit(name: str) -> Contained:
+        pod = node.admit(name, memory_gib=1, core=5)
+        words = [str(tmp_path / file) for file in IMAGES[name][0]]
+        ready(pod.spawn([str(mapper), *words], shim=False))
+        return pod
 
     def found() -> list[Finding]:
         return of(run_on(node), "images")
 
-    if not said:
-        assert [each["level"] for each in found()] == ["ok"]
-        return
-    (one,) = wait_until(lambda: [f for f in found() if "default/alpine/c:" in f["message"]])
-    assert one["level"] == "warn"
-    assert "(mapper) runs without libvgpu.so, so its limits do not hold" in one["message"]
-    assert said in one["message"]
-    assert fix in one["fix"]
+    well = [admit(name) for name, (_, said, _) in IMAGES.items() if not said]
+    (one,) = found()
+    assert one["level"] == "ok" and "3 processes" in one["message"]
+    ill = {name: admit(name) for name, (_, said, _) in IMAGES.items() if said}
+    wait_until(lambda: all("default/" in each["message"] for each in found()), "pods are known")
+
+    told = found()
+    for name in ill:
+        (one,) = (each for each in told if f"default/{name}/c:" in each["message"])
+        _, said, fix = IMAGES[name]
+        assert one["level"] == "warn"
+        assert "(mapper) runs without libvgpu.so, so its limits do not hold" in one["message"]
+        assert said in one["message"]
+        assert fix in one["fix"]
+    assert len(told) == len(ill)
 
     node.stop_agent()
-    assert found() == [one]
-    pod.end()
+    assert found() == told
+    for pod in (*ill.values(), *well):
+        pod.end()
     assert found() == []
-    node.start_agent()
 
 
 def test_a_program_past_the_shim_and_one_with_it(start: Start) -> None:
@@ -137,34 +150,27 @@ def test_a_program_past_the_shim_and_one_with_it(start: Start) -> None:
     assert "its loader did not preload it" in found["message"]
 
 
-@pytest.mark.parametrize(
-    ("file", "is_told"),
-    [
-        ("libcudart.so.14.0.48", True),
-        ("libcudart-9335f6a2.so.14.1.105", True),
-        ("libcudart.so.13", False),
-        ("libcudart.so.12.4.127", False),
-    ],
-)
 def test_a_program_for_a_later_cuda_than_the_drivers(
-    start: Start, mapper: Path, tmp_path: Path, file: str, is_told: bool
+    start: Start, mapper: Path, tmp_path: Path
 ) -> None:
     node = start()
     pod = node.admit("new")
-    put(tmp_path, file, "x" * 4096)
-    ready(pod.spawn([str(mapper), str(tmp_path / file)], shim=False))
 
-    found = of(run_on(node), "cuda")
-
-    assert bool(found) is is_told
-    if is_told:
-        assert f"with CUDA 14 ({file}), and the driver has CUDA 13.0" in found[0]["message"]
-        assert found[0]["fix"].startswith("install a driver with CUDA 14.0 or newer")
-        put(tmp_path, "compat/libcuda.so.1", "x" * 4096)
+    def found(*names: str) -> list[Finding]:
+        """What is said while a program has these files mapped."""
         pod.end()
-        paths = [str(tmp_path / file), str(tmp_path / "compat/libcuda.so.1")]
-        ready(pod.spawn([str(mapper), *paths], shim=False))
-        assert of(run_on(node), "cuda") == []
+        for name in names:
+            put(tmp_path, name, "x" * 4096)
+        ready(pod.spawn([str(mapper), *(str(tmp_path / name) for name in names)], shim=False))
+        return of(run_on(node), "cuda")
+
+    for file in ("libcudart.so.14.0.48", "libcudart-9335f6a2.so.14.1.105"):
+        (one,) = found(file)
+        assert f"with CUDA 14 ({file}), and the driver has CUDA 13.0" in one["message"]
+        assert one["fix"].startswith("install a driver with CUDA 14.0 or newer")
+        assert found(file, "compat/libcuda.so.1") == []
+    for file in ("libcudart.so.13", "libcudart.so.12.4.127"):
+        assert found(file) == []
 
 
 def test_cgroups_that_name_no_pod_and_such_that_do(start: Start, tmp_path: Path) -> None:
@@ -240,11 +246,11 @@ def test_an_agent_that_cannot_publish(tmp_path: Path, monkeypatch: pytest.Monkey
     with running_node(monkeypatch) as node:
 
         def found() -> list[Finding]:
-            done = subprocess.run(
-                [sys.executable, "-m", "vgpuctl", "doctor", "-o", "json",
+            done = warm.run(
+                ["-m", "vgpuctl", "doctor", "-o", "json",
                  f"--run-dir={node.run_dir}", f"--state-dir={node.state_dir}",
                  f"--kubelet-dir={node.kubelet_dir}"],
-                capture_output=True, text=True, check=False,
+                os.environ,
             )  # fmt: skip
             return of(json.loads(done.stdout), "published")
 
@@ -266,7 +272,7 @@ def test_an_agent_that_cannot_publish(tmp_path: Path, monkeypatch: pytest.Monkey
 #: Becomes somebody else once all is imported, since that user may not reach this Python.
 AS_NOBODY = """
 import os, sys
-import pynvml, vgpuctl.commands.doctor, vgpuctl.doctor.examine
+import pynvml
 from vgpuctl.__main__ import main
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 sys.exit(main(sys.argv[1:]))
@@ -283,18 +289,14 @@ def test_an_ordinary_user_is_told_what_needs_root(start: Start) -> None:
     places = [f"--{n}-dir={node.base / n[0]}" for n in ("run", "state", "kubelet")]
 
     def found() -> dict[str, Finding]:
-        done = subprocess.run(
-            [sys.executable, "-c", AS_NOBODY, "doctor", "-o", "json", *places],
-            cwd=ROOT, env=node.machine.environment(os.environ), capture_output=True, text=True,
-            check=False,
-        )  # fmt: skip
+        words = ["-c", AS_NOBODY, "doctor", "-o", "json", *places]
+        done = warm.run(words, node.machine.environment(os.environ), like="vgpuctl")
         assert done.stderr == ""
         return {each["check"]: each for each in json.loads(done.stdout)}
 
     up = found()
     node.stop_agent()
     down = found()
-    node.start_agent()
 
     for name in ("agent", "shim", "leftovers"):
         assert up[name]["level"] == "warn", up[name]

@@ -4,19 +4,24 @@
 keeps to its schema, and every verb with ``-o`` has one.
 """
 
+import contextlib
+import fcntl
 import os
+import pty
 import re
+import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+import termios
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import pytest
 
-from benchmarks.terminal import run_on_terminal
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice
 from deviceplugin.store.event_file import EventFile
@@ -147,12 +152,16 @@ class Node:
     def vgpuctl(self, words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         return warm.run(["-m", "vgpuctl", *words], self.environment)
 
+    def status(self, call: Call) -> int:
+        """Returns with what a call ends."""
+        return call.stopped_status if self.state == STOPPED else call.status
+
     def call(self, call: Call, *more: str) -> tuple["subprocess.CompletedProcess[str]", str]:
         """Returns what came of a call, and what is wrong with its end; empty where nothing is."""
         words = [word.format(base=self.base) for word in call.words.split()]
         done = self.vgpuctl([*words, *more])
         said = done.stdout + done.stderr
-        status = call.stopped_status if self.state == STOPPED else call.status
+        status = self.status(call)
         if done.returncode != status or any(fault in said for fault in _FAULTS):
             return done, f"status {done.returncode} instead of {status}: {said}"
         return done, ""
@@ -184,39 +193,57 @@ def test_every_verb_with_json_has_a_schema() -> None:
 
 
 def test_each_does_what_it_is_for_or_says_what_it_lacks(node: Node) -> None:
-    problems = {}
-    for verb, call in CALLS.items():
-        done, problem = node.call(call)
-        wanted = (node.state == STOPPED and call.stopped) or call.shows
-        if not problem and not re.search(wanted, done.stdout + done.stderr):
-            problem = f"nothing like {wanted!r} in {done.stdout}{done.stderr}"
-        if problem:
-            problems[verb] = problem
-    assert problems == {}
+    """One after the other, then each with JSON and on a narrow terminal: a node takes longest."""
+    problems = {
+        **{verb: _what_it_does(node, verb) for verb in CALLS},
+        **{f"{verb} -o json": _what_it_writes(node, verb) for verb in WITH_JSON},
+        **{f"{verb}, 20 columns": _what_it_draws(node, verb) for verb in CALLS},
+    }
+    assert {what: problem for what, problem in problems.items() if problem} == {}
 
 
-def test_what_each_writes_as_json_keeps_to_its_schema(node: Node) -> None:
-    problems = {}
-    for verb in WITH_JSON:
-        done, problem = node.call(AS_JSON[verb], "-o", "json")
-        if not problem and done.returncode and NO_AGENT in done.stderr:
-            problem = "it writes no JSON" * bool(done.stdout)
-        elif not problem:
-            # An empty list says nothing of the schema.
-            problem = "" if check(verb, done.stdout) else "there is nothing in its list"
-        if problem:
-            problems[verb] = problem
-    assert problems == {}
+def _what_it_does(node: Node, verb: str) -> str:
+    call = CALLS[verb]
+    done, problem = node.call(call)
+    wanted = (node.state == STOPPED and call.stopped) or call.shows
+    if not problem and not re.search(wanted, done.stdout + done.stderr):
+        problem = f"nothing like {wanted!r} in {done.stdout}{done.stderr}"
+    return problem
 
 
-@pytest.mark.parametrize("node", [RUNNING], indirect=True)
-def test_none_needs_more_than_a_terminal_of_20_columns(node: Node) -> None:
-    problems = {}
-    for verb, call in CALLS.items():
-        words = [word.format(base=node.base) for word in call.words.split()]
-        command = [sys.executable, "-m", "vgpuctl", *words]
-        environment = node.environment | {"TERM": "xterm-256color"}
-        status, drawn, _ = run_on_terminal(command, environment, rows=10, columns=20)
-        if status != call.status or any(fault in drawn for fault in _FAULTS):
-            problems[verb] = f"status {status}: {drawn}"
-    assert problems == {}
+def _what_it_writes(node: Node, verb: str) -> str:
+    done, problem = node.call(AS_JSON[verb], "-o", "json")
+    if problem:
+        return problem
+    if done.returncode and NO_AGENT in done.stderr:
+        return "it writes no JSON" * bool(done.stdout)
+    # An empty list says nothing of the schema.
+    return "" if check(verb, done.stdout) else "there is nothing in its list"
+
+
+def _what_it_draws(node: Node, verb: str) -> str:
+    words = [word.format(base=node.base) for word in CALLS[verb].words.split()]
+    status, drawn = _on_terminal(words, node.environment | {"TERM": "xterm-256color"})
+    if status != node.status(CALLS[verb]) or any(fault in drawn for fault in _FAULTS):
+        return f"status {status}: {drawn}"
+    return ""
+
+
+def _on_terminal(words: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
+    """Returns the exit status of a verb on a terminal of 20 columns, and what it drew."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 20, 0, 0))
+    drawn = b""
+
+    def run() -> int:
+        try:
+            return warm.run(["-m", "vgpuctl", *words], environment, terminal=slave).returncode
+        finally:
+            os.close(slave)
+
+    with ThreadPoolExecutor() as pool, open(master, "rb", buffering=0) as screen:
+        ending = pool.submit(run)
+        with contextlib.suppress(OSError):  # its end of the terminal is closed
+            while piece := screen.read(1 << 16):
+                drawn += piece
+        return ending.result(), drawn.decode(errors="replace")

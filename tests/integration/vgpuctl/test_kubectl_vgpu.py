@@ -18,7 +18,7 @@ import pytest
 
 from deviceplugin.config.loading import parse_config
 from deviceplugin.store.event_file import KeptEvent
-from support import ROOT, stand_in_kubectl
+from support import ROOT, stand_in_kubectl, warm
 from support.output_schemas import check
 from support.stand_in_agents import page
 from support.terminal import RESTORED, Terminal
@@ -77,9 +77,10 @@ class Typed:
 
     def vgpu(self, *arguments: str) -> tuple[int, str, str]:
         """Returns exit status, stdout and stderr."""
-        process = self.start(*arguments)
-        output, said = process.communicate(timeout=PATIENCE_S)
-        return process.returncode, output, said
+        self.write()
+        environment = os.environ | {"PATH": str(self.programs)}
+        done = warm.run(["-m", "vgpuctl.cluster", *arguments], environment)
+        return done.returncode, done.stdout, done.stderr
 
     def kubectls(self) -> list[str]:
         """Returns what kubectl was started with, each time."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from support import CLIENT_PATH
+from support import CLIENT_PATH, warm
 from support.waiting import PATIENCE_S
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -66,9 +66,8 @@ class Ctl:
         return subprocess.Popen(command, env=self.environment, stdout=pipe, stderr=pipe, text=True)
 
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        program = self.start(*arguments)
-        out, err = program.communicate(timeout=PATIENCE_S)
-        return program.returncode, out, err
+        done = warm.run(["-m", "vgpuctl", *arguments], self.environment)
+        return done.returncode, done.stdout, done.stderr
 
     def said(self, *arguments: str) -> Any:
         code, out, err = self(*arguments)

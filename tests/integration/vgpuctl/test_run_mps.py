@@ -56,12 +56,12 @@ class MpsRuns:
 
     def command(self, *options: str, machine: str = "t4*2@box") -> list[str]:
         size = () if "--memory" in options else ("--memory", "1GiB")  # else the first has it all
-        return [sys.executable, "-m", "vgpuctl", "run", "--simulate", machine, *size, *options]
+        return ["-m", "vgpuctl", "run", "--simulate", machine, *size, *options]
 
     def start(self, *options: str) -> tuple[subprocess.Popen[str], list[str]]:
         """Starts one whose program stays; returns it and what the program said."""
         process = subprocess.Popen(
-            [*self.command("--mps", *options), "--", sys.executable, "-c", CLIENT],
+            [sys.executable, *self.command("--mps", *options), "--", sys.executable, "-c", CLIENT],
             env=self.environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -79,13 +79,8 @@ class MpsRuns:
         return said
 
     def __call__(self, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.command(*options), "--", "sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY"],
-            env=self.environment | variables,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        shown = ("sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY")
+        return warm.run([*self.command(*options), "--", *shown], self.environment | variables)
 
     def daemons(self) -> list[int]:
         """Returns the daemons that runs have started here, by their own word."""

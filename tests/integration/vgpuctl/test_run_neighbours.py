@@ -14,7 +14,7 @@ from libvgpu import region
 from libvgpu.limits import ComputeMode
 from support import CLIENT_PATH, warm
 from support.grants import FREE, NONE, grant_mode
-from support.waiting import PATIENCE_S, bar, wait_until
+from support.waiting import bar, wait_until
 
 TAKEOVER_S = 1.0
 
@@ -34,15 +34,21 @@ class NeighbourRuns:
         }
         self.started: list[subprocess.Popen[str]] = []
 
-    def command(self, *options: str) -> list[str]:
+    def words(self, *options: str) -> list[str]:
         size = () if "--memory" in options else ("--memory", "1GiB")  # else the first has it all
-        words = [sys.executable, "-m", "vgpuctl", "run", "--simulate", "t4*2@box"]
-        return [*words, *size, *options]
+        return ["-m", "vgpuctl", "run", "--simulate", "t4*2@box", *size, *options]
 
     def start(self, *options: str) -> subprocess.Popen[str]:
         """Starts one that stays, and returns once its command runs."""
         process = subprocess.Popen(
-            [*self.command(*options), "--", "sh", "-c", "echo $VGPU_DIR; exec sleep 60"],
+            [
+                sys.executable,
+                *self.words(*options),
+                "--",
+                "sh",
+                "-c",
+                "echo $VGPU_DIR; exec sleep 60",
+            ],
             env=self.environment,
             stdout=subprocess.PIPE,
             text=True,
@@ -54,13 +60,10 @@ class NeighbourRuns:
         return process
 
     def __call__(self, *options: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.command(*options), "--", "true"],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        return warm.run([*self.words(*options), "--", "true"], self.environment)
+
+    def vgpuctl(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return warm.run(["-m", "vgpuctl", *words], self.environment)
 
     def arbitrating(self, process: subprocess.Popen[str]) -> int:
         """Returns how many GPUs a run has the lock of; it has that file open just as long."""
@@ -157,10 +160,7 @@ def test_a_sum_above_the_whole_gpu_is_refused_in_a_sentence(runs: NeighbourRuns)
 
 def test_runs_without_a_core_share_what_the_others_leave(runs: NeighbourRuns) -> None:
     def vgpuctl(*words: str) -> str:
-        command = [sys.executable, "-m", "vgpuctl", *words]
-        done = subprocess.run(
-            command, env=runs.environment, capture_output=True, text=True, timeout=PATIENCE_S
-        )
+        done = runs.vgpuctl(*words)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -189,7 +189,7 @@ def test_runs_without_a_core_share_what_the_others_leave(runs: NeighbourRuns) ->
 
 
 def test_a_run_without_any_limit_has_the_whole_gpu(runs: NeighbourRuns) -> None:
-    words = [*runs.command("--memory", "1GiB")]
+    words = [sys.executable, *runs.words("--memory", "1GiB")]
     del words[words.index("--memory") :]
     code = "import os, sys; print(os.environ['VGPU_DIR']); sys.stdout.flush(); sys.stdin.read()"
     process = subprocess.Popen(
@@ -258,7 +258,7 @@ def test_memory_above_the_whole_gpu_is_refused_in_a_sentence_that_says_what_is_l
 
 def test_a_run_without_a_limit_has_what_the_others_left(runs: NeighbourRuns) -> None:
     runs.start("--core", "10", "--memory", "4GiB")
-    whole = [*runs.command("--core", "10", "--memory", "1GiB")]
+    whole = [sys.executable, *runs.words("--core", "10", "--memory", "1GiB")]
     del whole[whole.index("--memory") : whole.index("--memory") + 2]
     process = subprocess.Popen(
         [*whole, "--", "sh", "-c", "echo; exec sleep 60"],
@@ -279,18 +279,15 @@ def test_a_run_without_a_limit_has_what_the_others_left(runs: NeighbourRuns) -> 
 
 
 def test_a_name_is_one_live_runs_and_the_target_of_other_verbs(runs: NeighbourRuns) -> None:
-    def vgpuctl(*words: str) -> subprocess.CompletedProcess[str]:
-        return warm.run(["-m", "vgpuctl", *words], runs.environment)
-
     first = runs.start("--name", "train", "--core", "40")
 
     taken = runs("--name", "train", "--core", "10")
     assert taken.returncode == 1
     assert "--name 'train' is the name of run run-" in taken.stderr
-    listed = vgpuctl("ps").stdout
+    listed = runs.vgpuctl("ps").stdout
     assert " train " in listed and "sleep" not in listed
-    assert vgpuctl("set", "train", "--core", "20").returncode == 0
-    described = vgpuctl("describe", "train").stdout
+    assert runs.vgpuctl("set", "train", "--core", "20").returncode == 0
+    described = runs.vgpuctl("describe", "train").stdout
     assert "train" in described and "20 %" in described
     first.kill()
     first.wait()
@@ -298,13 +295,8 @@ def test_a_name_is_one_live_runs_and_the_target_of_other_verbs(runs: NeighbourRu
 
 
 def test_variables_reach_the_command_and_never_the_slice(runs: NeighbourRuns) -> None:
-    said = subprocess.run(
-        [*runs.command("--env", "A=b=c", "--env", "EMPTY="), "--", "sh", "-c", 'echo "$A|$EMPTY|"'],
-        env=runs.environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    words = runs.words("--env", "A=b=c", "--env", "EMPTY=")
+    said = warm.run([*words, "--", "sh", "-c", 'echo "$A|$EMPTY|"'], runs.environment)
 
     assert said.stdout == "b=c||\n"
     for name in ("VGPU_DIR", "CUDA_MPS_PIPE_DIRECTORY", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES"):

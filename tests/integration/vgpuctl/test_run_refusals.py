@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support import CLIENT_PATH
+from support import CLIENT_PATH, warm
 from support.ctl_here import run_here
-from support.waiting import PATIENCE_S
 
 PROFILES = ("t4", "a100-40g", "a100-80g", "h100-80g", "h200-141g", "l40s")
 
@@ -30,13 +29,7 @@ class RefusingCtl:
         (home / "runtime").mkdir(mode=0o700)
 
     def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "vgpuctl", *arguments],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        return warm.run(["-m", "vgpuctl", *arguments], self.environment)
 
     def here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """What is refused before anything starts."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support import CLIENT_PATH, IS_LONG
+from support import CLIENT_PATH, IS_LONG, warm
 from support.waiting import PATIENCE_S, wait_until
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
@@ -137,13 +137,7 @@ class Ctl:
         return [sys.executable, "-m", "vgpuctl", *arguments]
 
     def __call__(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            self.command(*arguments),
-            env=self.environment | more,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        return warm.run(["-m", "vgpuctl", *arguments], self.environment | more)
 
     def run_client(self, options: list[str], code: str, *arguments: str) -> dict[str, int]:
         result = self("run", *options, "--", sys.executable, "-c", code, *arguments)

@@ -1,6 +1,7 @@
 """Whatever is wrong with the standard streams, `vgpuctl` ends without a traceback."""
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,15 +16,32 @@ from support.waiting import PATIENCE_S
 
 FULL = Path("/dev/full")
 # Each writes more than a pipe holds, or flushes as it goes.
-TALKATIVE: tuple[Sequence[str], ...] = (
-    ("ps", "-o", "json"),
-    ("status",),
-    ("top", "--once", "--interval=0.1"),
-    ("config", "schema"),
-    ("doctor",),
-    ("run", "--help"),
-    ("completion", "bash"),
-)
+TALKATIVE = (
+    "ps -o json", "status", "top --once --interval=0.1", "config schema", "doctor", "run --help",
+    "completion bash",
+)  # fmt: skip
+LISTINGS = ("ps", "ps -o json", "status", "top --once --interval=0.1")
+#: Most of what a verb takes is its start, so these are made ready once.
+FORKS = """
+import os, sys
+import pynvml, vgpuctl.doctor.examine, vgpuctl.top.screen
+from vgpuctl.__main__ import cli, main
+for verb in sys.argv[1:]:
+    cli.get_command(None, verb.split()[0])
+for verb in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        sys.exit(main(verb.split()))
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    print("ended with", status, file=sys.stderr, flush=True)
+"""
+ONE_AFTER_THE_OTHER = """
+import sys
+from vgpuctl.__main__ import main
+for verb in sys.argv[1:]:
+    assert main(verb.split()) == 0
+    print("=====")
+"""
 
 
 @pytest.fixture
@@ -60,24 +78,37 @@ def assert_no_fault(text: str) -> None:
         assert word not in text
 
 
-@pytest.mark.parametrize("words", TALKATIVE, ids=" ".join)
-def test_a_reader_that_went_away_ends_it_as_any_other_program(
-    words: Sequence[str], run_dir: Path
-) -> None:
-    # `true` has ended, and the reader is gone, before anything is written.
-    done = shell(f"(sleep 0.2; vgpuctl {' '.join(words)}; echo $? >&2) | true", run_dir)
-    assert_no_fault(done.stderr)
-    assert done.stderr.splitlines()[-1] == "141", done.stderr
+def ends_of_all(verbs: Sequence[str], run_dir: Path, stdout: int) -> list[tuple[str, str, int]]:
+    """Returns each verb, what it wrote to stderr and its exit status; each is a program's fork."""
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS, *verbs], cwd=ROOT, env=environment(run_dir), stdout=stdout,
+        stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True,
+    )  # fmt: skip
+    *said, end = re.split(r"^ended with (-?\d+)\n", done.stderr, flags=re.M)
+    assert end == ""
+    return list(zip(verbs, said[::2], map(int, said[1::2]), strict=True))
 
 
-@pytest.mark.parametrize("words", TALKATIVE, ids=" ".join)
-def test_a_full_disk_is_one_sentence(words: Sequence[str], run_dir: Path) -> None:
+def test_a_reader_that_went_away_ends_it_as_any_other_program(run_dir: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    try:
+        ends = ends_of_all(TALKATIVE, run_dir, write)
+    finally:
+        os.close(write)
+    for verb, said, status in ends:
+        assert_no_fault(said)
+        assert status == 141, (verb, said)
+
+
+def test_a_full_disk_is_one_sentence(run_dir: Path) -> None:
     if not FULL.exists():
         pytest.skip("there is no /dev/full")
-    done = shell(f"vgpuctl {' '.join(words)} >{FULL}", run_dir)
-    assert_no_fault(done.stderr)
-    assert done.returncode == 1
-    assert "No space left on device" in done.stderr
+    with FULL.open("w") as full:
+        ends = ends_of_all(TALKATIVE, run_dir, full.fileno())
+    for verb, said, status in ends:
+        assert_no_fault(said)
+        assert (status, "No space left on device" in said) == (1, True), (verb, said)
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
@@ -99,7 +130,6 @@ def test_no_file_gets_what_is_printed_to_a_closed_stream(run_dir: Path, tmp_path
     assert seen.read_text().count("/dev/null") == 2
 
 
-@pytest.mark.parametrize("verb", ["ps", "ps -o json", "status", "top --once --interval=0.1"])
 @pytest.mark.parametrize(
     "locale",
     [
@@ -110,10 +140,13 @@ def test_no_file_gets_what_is_printed_to_a_closed_stream(run_dir: Path, tmp_path
     ],
     ids=str,
 )
-def test_letters_that_a_locale_lacks_are_no_fault(
-    verb: str, locale: dict[str, str], run_dir: Path
-) -> None:
-    done = shell(f"vgpuctl {verb}", run_dir, **locale)
+def test_letters_that_a_locale_lacks_are_no_fault(locale: dict[str, str], run_dir: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_AFTER_THE_OTHER, *LISTINGS], cwd=ROOT,
+        env=environment(run_dir, **locale), capture_output=True, text=True, errors="replace",
+        timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
     assert_no_fault(done.stderr)
     assert done.returncode == 0, done.stderr
-    assert done.stdout
+    *shown, end = done.stdout.split("=====\n")
+    assert (len(shown), all(shown), end) == (len(LISTINGS), True, "")

@@ -1,5 +1,6 @@
 """`vgpuctl top` on a pseudo-terminal: draws, resizes, filters, quits, restores the screen."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -13,9 +14,8 @@ import pytest
 
 from libvgpu import allocation_dirs, region
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
-from support import ROOT
+from support import warm
 from support.terminal import RESTORED, Terminal
-from support.waiting import PATIENCE_S
 
 GIB = 1 << 30
 
@@ -109,10 +109,7 @@ def test_a_signal_that_ends_it_leaves_the_screen_as_it_was(
 
 
 def _top(run_dir: Path, *options: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
-        [sys.executable, "-m", "vgpuctl", "top", f"--run-dir={run_dir}", *options],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+    return warm.run(["-m", "vgpuctl", "top", f"--run-dir={run_dir}", *options], os.environ)
 
 
 def test_one_frame_goes_into_a_pipe(run_dir: Path) -> None:

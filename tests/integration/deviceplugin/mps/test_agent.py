@@ -33,7 +33,7 @@ from deviceplugin.mps.state_files import (
     write_state,
 )
 from deviceplugin.mps.telling import MpsTelling
-from deviceplugin.store.slice_files import pipe_directory
+from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.errors import MpsError
 from support.waiting import PATIENCE_S
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deviceplugin.store.slice_files import pipe_directory
+from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from support import ROOT, Compile

@@ -22,7 +22,7 @@ from deviceplugin.mps.state_files import (
 )
 from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from deviceplugin.store.kept_config import KeptConfig
-from deviceplugin.store.slice_files import pipe_directory
+from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, parse_spec
 from support import Compile, open_to_others

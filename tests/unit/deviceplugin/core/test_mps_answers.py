@@ -10,7 +10,8 @@ from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, asked_limits
-from deviceplugin.store.slice_files import SliceStore, pipe_directory
+from deviceplugin.store.mps_paths import pipe_directory
+from deviceplugin.store.slice_files import SliceStore
 from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30

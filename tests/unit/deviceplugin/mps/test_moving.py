@@ -10,7 +10,7 @@ from deviceplugin.mps import gpu_worker
 from deviceplugin.mps.daemon_home import DaemonHome
 from deviceplugin.mps.gpu_worker import GpuWorker
 from deviceplugin.mps.state_files import READY, STARTING, GpuMps
-from deviceplugin.store.slice_files import pipe_directory
+from deviceplugin.store.mps_paths import pipe_directory
 from support.waiting import PATIENCE_S, wait_until
 
 UUID = "GPU-a"
