@@ -14,7 +14,7 @@ from deviceplugin import agent, log
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.settings import AgentSettings
 from libvgpu import artifacts
-from support import ROOT
+from support import ROOT, warm
 from support.in_process_node import GivenGpus, InProcessNode, hurry, wait_until_lost
 from support.waiting import PATIENCE_S
 
@@ -34,11 +34,8 @@ class ProcessNode(InProcessNode):
         paths = (artifacts.SHIM_PATH, self.config, self.kubelet_dir, self.state_dir, self.run_dir)
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
         with open(self.log, "ab") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "support.agent_process", *map(str, paths)],
-                env=environment,
-                stderr=output,
-            )
+            words = ["-m", "support.agent_process", *map(str, paths)]
+            self.process = warm.start(words, environment, output)
 
     def kill_agent(self) -> None:
         """Ends the agent with SIGKILL; its sockets and files stay as they are."""

@@ -6,7 +6,7 @@ are started with an environment of their own are their starter's to end.
 
 What lives on after a test is a child of this process, or its own parent has ended and the kernel
 has given it to another, mostly to process 1. So the children of those two are looked at after each
-test, and only the environments of new ones are read.
+test, and only the environments of new ones are read. `warm` knows the programs that it forked.
 """
 
 import os
@@ -17,6 +17,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from . import warm
 
 MARK = "VGPU_TEST_RUN"
 GRACE_SECONDS = 10.0  # a program that was told to end may still be on its way
@@ -43,7 +45,7 @@ class Watch:
         children = _children_of(self.owner) | _children_of(self.takes_orphans)
         ours = {pid for pid in children - self.known if self._mark in _environment(pid)}
         self.known = children - ours
-        return ours
+        return ours | warm.running()
 
     def end(self) -> list[str]:
         """Ends what the test has started and lives on; returns what that was."""

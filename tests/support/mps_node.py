@@ -27,7 +27,7 @@ from deviceplugin.mps.state_files import (
 )
 from deviceplugin.store.slice_files import pipe_directory
 from libvgpu.sim import Machine
-from support import ROOT
+from support import ROOT, warm
 from support.waiting import PATIENCE_S, wait_until
 
 EXCLUSIVE_PROCESS, DEFAULT_MODE = 3, 0
@@ -133,15 +133,15 @@ class MpsNode:
     def start_runner(
         self, *options: str, environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[str]:
-        """Starts the runner as its users do, leader of a process group; its log goes to `log`."""
+        """Starts the runner, leader of a process group; its log goes to `log`."""
         with open(self.log, "a") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin.mps",
+            process = warm.start(
+                ["-m", "deviceplugin.mps",
                  f"--config={self.base / 'config.yaml'}", f"--run-dir={self.run_dir}",
                  "--look-every=0.5", *options],
-                cwd=ROOT, stderr=log, text=True, process_group=0,
-                env={**self.machine.environment(os.environ), "PYTHONPATH": str(ROOT),
-                     **(environment or {})},
+                {**self.machine.environment(os.environ), "PYTHONPATH": str(ROOT),
+                 **(environment or {})},
+                log, group=True,
             )  # fmt: skip
         self.started.append(process)
         return process
@@ -228,14 +228,9 @@ class MpsNode:
 
     def mode(self, index: int = 0) -> int:
         """Returns a GPU's compute mode as NVML tells it."""
-        done = subprocess.run(
-            [sys.executable, "-c", _MODE, self.uuids[index]],
-            text=True,
-            check=True,
-            env=self.machine.environment(os.environ),
-            capture_output=True,
-            timeout=PATIENCE_S,
-        )
+        words = ["-c", _MODE, self.uuids[index]]
+        done = warm.run(words, self.machine.environment(os.environ))
+        done.check_returncode()
         return int(done.stdout)
 
     def ask(self, command: str, index: int = 0) -> str:

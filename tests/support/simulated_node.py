@@ -1,14 +1,13 @@
-"""A kubelet stand-in, and the agent as its users start it, on simulated GPUs found by NVML."""
+"""A kubelet stand-in, and an agent, on simulated GPUs found by NVML."""
 
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu.sim import Machine, parse_spec
-from support import ROOT
+from support import warm
 from support.in_process_node import wait_until_lost
 from support.waiting import PATIENCE_S
 
@@ -48,12 +47,12 @@ class SimulatedNode:
 
     def start_agent(self) -> None:
         with open(self.base / "log", "ab") as log:
-            self.agent = subprocess.Popen(
-                [sys.executable, *self.program, f"--config={self.base / 'config.yaml'}",
+            self.agent = warm.start(
+                [*self.program, f"--config={self.base / 'config.yaml'}",
                  f"--run-dir={self.base / 'r'}", f"--kubelet-dir={self.base / 'k'}",
                  f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0",
                  "--no-spawn-mps", *self.options],
-                cwd=ROOT, env=self.machine.environment(os.environ) | self.variables, stderr=log,
+                self.machine.environment(os.environ) | self.variables, log,
             )  # fmt: skip
         self.kubelet.wait_for_resources(self.resources, PATIENCE_S)
 

@@ -1,12 +1,16 @@
 """Programs that are forked from a warm one (`support.warm`) are as others are."""
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
+import psutil
 import pytest
 
-from support import CLIENT_PATH, ROOT, warm
+from support import CLIENT_PATH, ROOT, leftovers, warm
+from support.waiting import PATIENCE_S, wait_until
 
 PROGRAMS = {
     "what it was given": "import os, sys; print(sys.argv, os.environ['GIVEN'], sys.stdin.read())",
@@ -72,3 +76,60 @@ def test_a_program_that_hangs_is_ended_and_the_next_one_runs(
             warm.run(["-c", "import time; time.sleep(600)"], environment)
 
     assert warm.run(["-c", "print('next')"], environment).stdout == "next\n"
+
+
+WAITS = "import signal, sys; print('here', file=sys.stderr, flush=True); signal.pause()"
+
+
+def _starts(tmp_path: Path, words: list[str], *, group: bool = False) -> warm.Program:
+    """Starts a program as agents are, and waits until it says its first word."""
+    log = tmp_path / "log"
+    with log.open("w") as stderr:
+        program = warm.start(words, {**os.environ, "PYTHONPATH": CLIENT_PATH}, stderr, group=group)
+    wait_until(log.read_text)
+    return program
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_started_program_lives_until_it_is_ended_and_says_how(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    program, other = (_starts(tmp_path, ["-c", WAITS]) for _ in range(2))
+    with pytest.raises(subprocess.TimeoutExpired):
+        program.wait(0)
+    assert warm.running() == {program.pid, other.pid}
+
+    program.send_signal(number)
+
+    assert program.wait(PATIENCE_S) == program.poll() == -number
+    assert not psutil.pid_exists(program.pid)
+    assert warm.running() == {other.pid}
+    program.kill()  # as `subprocess.Popen`: nothing, since it has ended
+    other.kill()
+    assert other.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_a_started_program_leads_a_group_where_asked(tmp_path: Path) -> None:
+    program = _starts(tmp_path, ["-c", WAITS], group=True)
+    assert os.getpgid(program.pid) == program.pid
+    os.killpg(program.pid, signal.SIGKILL)
+    assert program.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_an_agent_begins_with_one_thread_and_ends_as_python_does(tmp_path: Path) -> None:
+    look = (
+        "import os, sys\n"
+        "print('grpc' in sys.modules, len(os.listdir('/proc/self/task')), file=sys.stderr)\n"
+        "sys.exit(3)"
+    )
+    program = _starts(tmp_path, ["-c", look])
+    assert program.wait(PATIENCE_S) == 3
+    assert (tmp_path / "log").read_text() == "True 1\n"
+
+
+def test_a_started_program_that_its_test_leaves_is_found_and_ended(tmp_path: Path) -> None:
+    program = _starts(tmp_path, ["-c", WAITS])
+    watch = leftovers._of_this_process()
+    assert program.pid in watch.look()
+    psutil.Process(program.pid).kill()
+    wait_until(lambda: program.pid not in watch.look())
