@@ -179,6 +179,7 @@ def used_seconds() -> float:
 
 def _start(kind: str, env: Mapping[str, str]) -> tuple[socket.socket, "subprocess.Popen[bytes]"]:
     here, there = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    here.settimeout(PATIENCE_S)  # a server that hangs fails its test
     code = f"from support.warm import serve; serve({there.fileno()}, {kind!r})"
     path = os.pathsep.join([env.get("PYTHONPATH", ""), str(ROOT / "tests"), str(ROOT)])
     with there:
