@@ -1,5 +1,6 @@
 """A kubelet stand-in and the node agent in this process, with GPUs brought by the test."""
 
+import functools
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -181,6 +182,17 @@ def hurry(put: Callable[[object, str, float], None] = setattr) -> None:
     put(podresources_listing, "NEVER_SEEN_AFTER_S", 3.0)
 
 
+@functools.cache
+def _empty_library() -> bytes:
+    """Returns a library that has a build id and nothing else."""
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+        source, library = Path(name) / "shim.c", Path(name) / "libvgpu.so"
+        source.write_text("int nothing;\n")
+        command = ["cc", "-shared", "-Wl,--build-id=sha1", "-o", str(library), str(source)]
+        subprocess.run(command, check=True, timeout=PATIENCE_S)
+        return library.read_bytes()
+
+
 @contextmanager
 def running_node(
     monkeypatch: pytest.MonkeyPatch,
@@ -201,11 +213,9 @@ def running_node(
         tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name,
     ):
         base = Path(name)
-        source = base / "shim.c"
-        source.write_text("int nothing;\n")
         shim = base / "libvgpu.so"
-        command = ["cc", "-shared", "-Wl,--build-id=sha1", "-o", str(shim), str(source)]
-        subprocess.run(command, check=True, timeout=PATIENCE_S)
+        shim.write_bytes(_empty_library())
+        shim.chmod(0o755)
         monkeypatch.setattr(artifacts, "SHIM_PATH", shim)
         tools = base / "tools"
         tools.mkdir()

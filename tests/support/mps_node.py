@@ -27,8 +27,9 @@ from deviceplugin.mps.state_files import (
 )
 from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.sim import Machine
-from support import ROOT
+from support import ROOT, warm
 from support.waiting import PATIENCE_S, wait_until
+from support.warm_program import Program
 
 EXCLUSIVE_PROCESS, DEFAULT_MODE = 3, 0
 
@@ -109,6 +110,7 @@ class MpsNode:
     base: Path
     program: Path
     started: list[subprocess.Popen[str]] = field(default_factory=list)
+    runners: list[Program] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.base.mkdir(exist_ok=True)
@@ -130,23 +132,21 @@ class MpsNode:
 
     # ---- the runner --------------------------------------------------------------------------
 
-    def start_runner(
-        self, *options: str, environment: Mapping[str, str] | None = None
-    ) -> subprocess.Popen[str]:
-        """Starts the runner as its users do, leader of a process group; its log goes to `log`."""
+    def start_runner(self, *options: str, environment: Mapping[str, str] | None = None) -> Program:
+        """Starts the runner, leader of a process group; its log goes to `log`."""
         with open(self.log, "a") as log:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin.mps",
+            process = warm.start(
+                ["-m", "deviceplugin.mps",
                  f"--config={self.base / 'config.yaml'}", f"--run-dir={self.run_dir}",
                  "--look-every=0.5", *options],
-                cwd=ROOT, stderr=log, text=True, process_group=0,
-                env={**self.machine.environment(os.environ), "PYTHONPATH": str(ROOT),
-                     **(environment or {})},
+                {**self.machine.environment(os.environ), "PYTHONPATH": str(ROOT),
+                 **(environment or {})},
+                log, group=True,
             )  # fmt: skip
-        self.started.append(process)
+        self.runners.append(process)
         return process
 
-    def end_runner(self, runner: subprocess.Popen[str]) -> None:
+    def end_runner(self, runner: Program) -> None:
         """Tells a runner to end and waits for it."""
         runner.send_signal(signal.SIGTERM)
         assert runner.wait(PATIENCE_S) == 0, self.log.read_text()
@@ -228,14 +228,9 @@ class MpsNode:
 
     def mode(self, index: int = 0) -> int:
         """Returns a GPU's compute mode as NVML tells it."""
-        done = subprocess.run(
-            [sys.executable, "-c", _MODE, self.uuids[index]],
-            text=True,
-            check=True,
-            env=self.machine.environment(os.environ),
-            capture_output=True,
-            timeout=PATIENCE_S,
-        )
+        words = ["-c", _MODE, self.uuids[index]]
+        done = warm.run(words, self.machine.environment(os.environ))
+        done.check_returncode()
         return int(done.stdout)
 
     def ask(self, command: str, index: int = 0) -> str:
@@ -272,6 +267,9 @@ class MpsNode:
 
     def close(self) -> None:
         """Ends all that was started, daemons and detached runners too."""
+        for runner in self.runners:
+            runner.kill()
+            runner.wait(PATIENCE_S)
         for process in self.started:
             process.kill()
             process.wait(PATIENCE_S)

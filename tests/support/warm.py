@@ -15,7 +15,6 @@ import json
 import os
 import pkgutil
 import runpy
-import select
 import signal
 import socket
 import subprocess
@@ -29,7 +28,7 @@ from typing import IO, Any
 
 from support import ROOT
 from support.waiting import PATIENCE_S
-from support.warm_program import Program
+from support.warm_program import Program, readable
 
 #: What a server loads, by its kind: the word ``-c``, a module's name or the first part of it.
 _LOADED = {
@@ -40,6 +39,8 @@ _LOADED = {
     "pytest": ("_pytest", "psutil._pslinux"),
     "support.exercise_process": ("support.exercise_process",),
 }
+#: What may end with threads at work, and so ends as any Python program does.
+_WITH_THREADS = ("deviceplugin", "deviceplugin.scheduler")
 _OF_THE_LOADER = ("LD_", "PYTHON")
 _PATH = "PYTHONPATH"
 _UNTOLD = ("VGPU_TEST_RUN",)  # so that leftovers.py does not take the server for a test's
@@ -105,15 +106,17 @@ def start(
     *,
     cwd: Path = ROOT,
     like: str = "",
+    group: bool = False,
 ) -> Program:
     """Starts a Python program that a test stops, as `run` does.
 
     Args:
         log: where stdout and stderr go.
+        group: whether it leads a process group.
     """
     with open(os.devnull) as nothing:
         fds = [nothing.fileno(), log.fileno(), log.fileno()]
-        program = _start_program(words, env, cwd, fds, like)
+        program = _start_program(words, env, cwd, fds, like, group=group)
     if all(env.get(name) for name in _UNTOLD):  # else it serves more than one test
         _started.append(program)
     return program
@@ -126,7 +129,13 @@ def left() -> set[int]:
 
 
 def _start_program(
-    words: Sequence[str], env: Mapping[str, str], cwd: Path, fds: list[int], like: str
+    words: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    fds: list[int],
+    like: str,
+    *,
+    group: bool = False,
 ) -> Program:
     kind = like or (words[0] if words[0] == "-c" else words[1])
     if kind not in _LOADED:
@@ -135,7 +144,7 @@ def _start_program(
     loading.pop(_PATH, None)  # which a program may have of its own
     key = kind, *sorted(loading.items())
     read, write = os.pipe()
-    asked = json.dumps([list(words), dict(env), str(cwd)]).encode()
+    asked = json.dumps([list(words), dict(env), str(cwd), group]).encode()
     try:
         with _lock:
             line, _ = _servers.get(key) or _servers.setdefault(key, _start(kind, env))
@@ -178,7 +187,7 @@ def serve(number: int, kind: str) -> None:
     gc.freeze()  # what the collector does not touch, a child need not copy
     running: dict[int, tuple[int, int]] = {}  # what becomes readable at its end; who is told
     while True:
-        ready, _, _ = select.select([number, *running], [], [])
+        ready = readable(number, *running)
         for ended in running.keys() & ready:
             pid, told = running.pop(ended)
             os.write(told, str(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])).encode())
@@ -200,12 +209,20 @@ def serve(number: int, kind: str) -> None:
             os.close(fd)
         running[os.pidfd_open(child)] = child, told
         line.send(str(child).encode())
-    words, env, where = json.loads(asked)
-    _end_as(lambda: _become(words, env, where, fds))
+    words, env, where, group = json.loads(asked)
+    if group:
+        os.setpgid(0, 0)
+    if kind in _WITH_THREADS:
+        _become(words, env, where, fds)
+    else:
+        _end_as(lambda: _become(words, env, where, fds))
 
 
 def _end_as(program: Callable[[], None]) -> None:
-    """Ends this process as Python does, less taking apart all modules, which would copy them."""
+    """Ends this process as Python does, less taking apart all modules, which would copy them.
+
+    Other threads stop where they want the interpreter's lock, which the last call keeps.
+    """
     status = 0
     try:
         program()
@@ -221,7 +238,7 @@ def _end_as(program: Callable[[], None]) -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()
-    ctypes.CDLL(None).exit(status)
+    ctypes.PyDLL(None).exit(status)
 
 
 def _become(words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> None:

@@ -6,6 +6,17 @@ import signal
 import subprocess
 
 
+def readable(*files: int, within_s: float | None = None) -> set[int]:
+    """Returns which of these files can be read; waits for one, at most so long.
+
+    By poll, which virtual time takes over.
+    """
+    looked = select.poll()
+    for file in files:
+        looked.register(file, select.POLLIN)
+    return {file for file, _ in looked.poll(None if within_s is None else within_s * 1000)}
+
+
 class Program:
     """It runs until it ends, is killed, or the process ends that asked for it.
 
@@ -26,7 +37,7 @@ class Program:
 
     def poll(self) -> int | None:
         """Returns its status, as Popen has it; None while it runs."""
-        if self._status is None and select.select([self._ends], [], [], 0)[0]:
+        if self._status is None and readable(self._ends, within_s=0):
             self._hear()
         return self._status
 
@@ -36,7 +47,7 @@ class Program:
         Raises:
             TimeoutExpired: it has not.
         """
-        if self._status is None and not select.select([self._ends], [], [], timeout)[0]:
+        if self._status is None and not readable(self._ends, within_s=timeout):
             assert timeout is not None
             raise subprocess.TimeoutExpired(self.args, timeout)
         if self._status is None:

@@ -116,3 +116,30 @@ def test_a_program_that_a_test_starts_is_ended_by_it_and_missed_if_not(
     program.terminate()
     assert program.wait(PATIENCE_S) == -signal.SIGTERM
     assert warm.left() == set()
+
+
+def test_a_started_program_leads_a_group_where_asked(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("w") as told:
+        code = "import time; print('on', flush=True); time.sleep(600)"
+        program = warm.start(["-c", code], os.environ, told, group=True)
+    wait_until(log.read_text)
+    assert os.getpgid(program.pid) == program.pid
+
+    os.killpg(program.pid, signal.SIGKILL)
+
+    assert program.wait(PATIENCE_S) == -signal.SIGKILL
+
+
+def test_an_agent_begins_with_one_thread(tmp_path: Path) -> None:
+    code = (
+        "import os, sys\n"
+        "print('grpc' in sys.modules, len(os.listdir('/proc/self/task')), flush=True)\n"
+        "sys.exit(3)"
+    )
+    log = tmp_path / "log"
+    with log.open("w") as told:
+        program = warm.start(["-c", code], os.environ, told, like="deviceplugin")
+
+    assert program.wait(PATIENCE_S) == 3
+    assert log.read_text() == "True 1\n"

@@ -2,8 +2,6 @@
 
 import functools
 import os
-import subprocess
-import sys
 import tempfile
 import time
 import urllib.request
@@ -14,7 +12,7 @@ import pytest
 
 from deviceplugin.inventory.gpu_watch import LIST_EVERY_S
 from deviceplugin.testing import ContainerManifest, PodManifest
-from support import ROOT
+from support import warm
 from support.nvml_programs import XID, lose, raise_event
 from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
@@ -83,15 +81,8 @@ class SickNode(SimulatedNode):
         }
 
     def doctor(self) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "vgpuctl", "doctor", "--run-dir", str(self.base / "r")],
-            cwd=ROOT,
-            env=self.machine.environment(os.environ),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        words = ["-m", "vgpuctl", "doctor", "--run-dir", str(self.base / "r")]
+        done = warm.run(words, self.machine.environment(os.environ))
         assert done.returncode == 1
         return done.stdout
 
@@ -107,12 +98,8 @@ def node() -> Iterator[SickNode]:
 
 
 def inject(node: SickNode, *words: str) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "vgpuctl", "sim", "inject", *words],
-        cwd=ROOT,
-        check=True,
-        timeout=PATIENCE_S,
-    )
+    environment = node.machine.environment(os.environ)
+    warm.run(["-m", "vgpuctl", "sim", "inject", *words], environment).check_returncode()
 
 
 def test_a_lost_gpu_is_withdrawn_whole_and_offered_again(node: SickNode) -> None:
