@@ -4,17 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute/capture.h"
-#include "compute/gate.h"
-#include "compute/throttle.h"
+#include "compute/cap/gate.h"
+#include "compute/cap/throttle.h"
+#include "driver/capture.h"
+#include "driver/log.h"
+#include "driver/real.h"
 #include "hooks/hook_context.h"
-#include "hooks/real.h"
-#include "memory/granule.h"
-#include "memory/local_functions.h"
-#include "memory/local_memory.h"
-#include "memory/reconcile.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/ledger/granule.h"
+#include "memory/local/local_functions.h"
+#include "memory/local/local_memory.h"
 #include "slice/devices.h"
-#include "slice/log.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
 

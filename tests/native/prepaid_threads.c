@@ -4,20 +4,20 @@
  * how many kinds of launches there are; from the ninth on nobody knows their prices. Prints
  * what was taken and launched by the threads' own count, the same as it was charged and noted, by
  * how much the most was overdrawn where nobody was interrupted, and what was taken on a stale budget. */
-#include "compute/budget.h"
+#include "compute/cap/budget.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "compute/arrival.h"
-#include "compute/cap.h"
-#include "compute/capture.h"
-#include "compute/virtual_time.h"
-#include "compute/waiting.h"
-#include "memory/local_memory.h"
+#include "compute/cap/arrival.h"
+#include "compute/cap/cap.h"
+#include "compute/cap/virtual_time.h"
+#include "driver/capture.h"
+#include "memory/local/local_memory.h"
 #include "slice/region.h"
+#include "slice/waiting.h"
 
 #define MOST_THREADS 16
 #define KINDS 16

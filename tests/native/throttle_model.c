@@ -5,18 +5,18 @@
 #include <string.h>
 #include <ucontext.h>
 
-#include "compute/capture.h"
-#include "compute/handover.h"
-#include "compute/prepaid.h"
-#include "compute/throttle.h"
-#include "compute/uncapped.h"
-#include "compute/waiting.h"
-#include "hooks/real.h"
-#include "memory/local_memory.h"
+#include "compute/cap/prepaid.h"
+#include "compute/cap/throttle.h"
+#include "compute/cap/uncapped.h"
+#include "compute/measure/handover.h"
+#include "driver/capture.h"
+#include "driver/real.h"
+#include "memory/local/local_memory.h"
 #include "slice/devices.h"
 #include "slice/limits_file.h"
 #include "slice/region.h"
 #include "slice/usage_file.h"
+#include "slice/waiting.h"
 
 #define COROUTINES 4
 #define STACK_BYTES (1 << 20)

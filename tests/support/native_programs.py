@@ -24,6 +24,12 @@ _INCLUDED = ("libvgpu/include", "libvgpu/src", "libvgpu/sim", "tests/native", "t
 _SUFFIXES = {".c", ".h", ".def", ".S", ".map"}
 
 
+def shim_files(*names: str) -> tuple[str, ...]:
+    """Returns C files of the shim by their stems, wherever they lie in it."""
+    found = {path.stem: str(path.relative_to(ROOT)) for path in (ROOT / "libvgpu/src").rglob("*.c")}
+    return tuple(found[name] for name in names)
+
+
 def _digest(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:

@@ -1,6 +1,6 @@
 /* Hooks of stream capture, and what capture.h says. */
-#include "compute/capture.h"
-#include "compute/throttle.h"
+#include "compute/cap/throttle.h"
+#include "driver/capture.h"
 #include "hooks/hook.h"
 
 /* Captures that are remembered by the stream they began on; those beyond are only counted. */

@@ -5,14 +5,14 @@
 
 #include <stdbool.h>
 
-#include "compute/collective.h"
-#include "compute/throttle.h"
+#include "compute/cap/collective.h"
+#include "compute/cap/throttle.h"
 #include "hooks/hook.h"
-#include "memory/allocation_map.h"
-#include "memory/context_charge.h"
-#include "memory/deferred_free.h"
-#include "memory/local_memory.h"
-#include "memory/reconcile.h"
+#include "memory/contexts/context_charge.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/ledger/allocation_map.h"
+#include "memory/ledger/deferred_free.h"
+#include "memory/local/local_memory.h"
 #include "slice/locks.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"

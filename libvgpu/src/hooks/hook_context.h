@@ -2,7 +2,7 @@
 #ifndef VGPU_HOOK_CONTEXT_H
 #define VGPU_HOOK_CONTEXT_H
 
-#include "memory/charge.h"
+#include "memory/ledger/charge.h"
 
 #define CONTEXT_DEVICES 64 /* CUDA devices whose primary context is accounted */
 

@@ -28,7 +28,7 @@ PIECES = 16
 @pytest.fixture
 def checked_shim(compile_program: Compile, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A shim that checks its locks, in place of the built one for programs of this test."""
-    sources = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("libvgpu/src/*/*.c"))
+    sources = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("libvgpu/src/**/*.c"))
     shim = compile_program(f"../../{sources[0]}", *sources[1:], flags=SHIM_FLAGS)
     monkeypatch.setattr(slices, "shim_path", lambda: shim)
     monkeypatch.setattr(exercise_runner, "_done", {})
