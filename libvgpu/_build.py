@@ -8,7 +8,7 @@ target              file                                        made of
 ``libnvidia_ml``    ``libvgpu/sim/lib/libnvidia-ml.so.1``       ``sim/nvml/*.c``, ``sim/core/*.c``
 ``native``          ``libvgpu/_native.abi3.so``                 cffi over the shared headers,
                                                                 ``arbiter/*.c``, ``placement/*.c``,
-                                                                ``sim/core/*.c``, pure ones of ``src``
+                                                                ``sim/core/*.c``, pure ``src`` files
 ==================  ==========================================  ===================================
 
 The simulated libraries have ``src/slice/life.c``, too. Each C file is compiled once (`_compile`);

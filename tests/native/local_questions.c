@@ -167,6 +167,11 @@ bool reconcile_own_bytes(uint32_t device, uint64_t *bytes)
     return false; /* what was computed stands */
 }
 
+void gate_announce_pending(const struct gate_pending *asked)
+{
+    CHECK(asked->is_any == local_functions_any_pending);
+}
+
 void gate_shut(void)
 {
     gate_shuts++;

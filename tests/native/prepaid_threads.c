@@ -64,7 +64,7 @@ bool arrival_is_behind(void *usage, uint32_t device, uint32_t slot, int64_t sinc
     return false;
 }
 
-bool local_memory_is_ambiguous(void)
+bool gate_pending_is_ambiguous(void)
 {
     return false;
 }

@@ -110,19 +110,19 @@ struct handover *handover_own(void)
     return &running->handover;
 }
 
-bool turns_is_busy(const struct turns *turns)
+bool ticket_lock_is_busy(const struct ticket_lock *lock)
 {
     return turns->next != turns->serving;
 }
 
-void turns_enter(struct turns *turns)
+void ticket_lock_enter(struct ticket_lock *lock)
 {
     uint32_t mine = turns->next++;
     while (turns->serving != mine)
         model_pause(US);
 }
 
-void turns_leave(struct turns *turns)
+void ticket_lock_leave(struct ticket_lock *lock)
 {
     turns->serving++;
 }
@@ -192,7 +192,7 @@ void capture_resume(struct capture_pause pause)
 {
 }
 
-bool local_memory_is_ambiguous(void)
+bool gate_pending_is_ambiguous(void)
 {
     return false;
 }

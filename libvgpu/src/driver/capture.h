@@ -21,6 +21,12 @@ bool capture_is_active(CUstream stream);
  * answer other than CUDA_SUCCESS is the driver's, and for the caller: nothing is known then. */
 CUresult capture_ask(CUstream stream, bool *is_captured);
 
+/* For the hooks of begin and end: before the driver's call, and after its answer. An ended capture is over even
+ * when it was invalid; only a stream that was not captured keeps the count. */
+void capture_begins(void);
+void capture_begun(CUstream stream, CUresult result);
+void capture_ended(CUstream stream, CUresult result);
+
 /* A stream has been destroyed: a capture that began on it is over. */
 void capture_forget_stream(CUstream stream);
 

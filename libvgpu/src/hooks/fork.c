@@ -1,5 +1,12 @@
-#include "hooks/fork.h"
-
+/* What a fork does to the shim, for all its modules in one place.
+ *
+ * Before: the fork guard is taken, so that no child inherits the descriptor of a claim, nor a
+ * half-made slot. In the parent it is given back. The child has none of the threads that held locks
+ * or were in the middle of a change, none of the GPU's memory and no slot: every module forgets
+ * what it knew and makes its locks usable again. The child claims a slot when it first needs one.
+ *
+ * A module with something to forget has a function for it, named `…_after_fork`, in its header and
+ * in the list below. */
 #include <pthread.h>
 #include <stddef.h>
 
@@ -24,7 +31,7 @@
 #include "slice/region.h"
 
 /* In the order of the locks that they reset (locks.h), but the slot before everything: from then on
- * nothing is charged to the parent. The only list in slice/ that knows the rooms above it. */
+ * nothing is charged to the parent. */
 static void (*const child_resets[])(void) = {
     region_after_fork, /* LOCK_FORK_GUARD, the slot */
     context_charge_after_fork,

@@ -11,7 +11,6 @@
 #include <unistd.h>
 
 #include "driver/log.h"
-#include "hooks/fork.h"
 #include "slice/entry_notes.h"
 #include "slice/locks.h"
 #include "slice/mps_limits.h"

@@ -9,15 +9,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "compute/measure/handover.h"
-
-/* Here, since threads are made up where time is (tests/native/throttle_model.c). */
-struct handover *handover_own(void)
-{
-    static __thread struct handover own;
-    return &own;
-}
-
 #define SECOND_NS 1000000000
 
 int64_t waiting_now_ns(void)
@@ -64,25 +55,25 @@ void waiting_sleep_until(int64_t until_ns)
     blunt(slack);
 }
 
-bool turns_is_busy(const struct turns *turns)
+bool ticket_lock_is_busy(const struct ticket_lock *lock)
 {
-    return __atomic_load_n(&turns->next, __ATOMIC_ACQUIRE) !=
-           __atomic_load_n(&turns->serving, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&lock->next, __ATOMIC_ACQUIRE) !=
+           __atomic_load_n(&lock->serving, __ATOMIC_ACQUIRE);
 }
 
-void turns_enter(struct turns *turns)
+void ticket_lock_enter(struct ticket_lock *lock)
 {
-    uint32_t mine = __atomic_fetch_add(&turns->next, 1, __ATOMIC_ACQ_REL);
+    uint32_t mine = __atomic_fetch_add(&lock->next, 1, __ATOMIC_ACQ_REL);
     for (;;) {
-        uint32_t serving = __atomic_load_n(&turns->serving, __ATOMIC_ACQUIRE);
+        uint32_t serving = __atomic_load_n(&lock->serving, __ATOMIC_ACQUIRE);
         if (serving == mine)
             return;
-        syscall(SYS_futex, &turns->serving, FUTEX_WAIT_PRIVATE, serving, NULL, NULL, 0);
+        syscall(SYS_futex, &lock->serving, FUTEX_WAIT_PRIVATE, serving, NULL, NULL, 0);
     }
 }
 
-void turns_leave(struct turns *turns)
+void ticket_lock_leave(struct ticket_lock *lock)
 {
-    __atomic_fetch_add(&turns->serving, 1, __ATOMIC_ACQ_REL);
-    syscall(SYS_futex, &turns->serving, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
+    __atomic_fetch_add(&lock->serving, 1, __ATOMIC_ACQ_REL);
+    syscall(SYS_futex, &lock->serving, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
 }

@@ -1,7 +1,7 @@
 /* Waiting on the launch path: exact sleeps, and turns in the order of arrival.
  *
  * A timed sleep is late by the thread's timer slack (50 µs by default), so the slack is 1 ns while
- * we sleep and put back afterwards. Turns are a ticket counter and a futex: whoever came first goes
+ * we sleep and put back afterwards. A ticket lock is a counter and a futex: whoever came first goes
  * first, whatever the scheduler does. Nothing here is held while a lock of ours is. */
 #ifndef VGPU_WAITING_H
 #define VGPU_WAITING_H
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct turns {
+struct ticket_lock {
     uint32_t next;
     uint32_t serving;
 };
@@ -23,13 +23,13 @@ void waiting_sleep_until(int64_t until_ns);
  * lie in memory that other processes write. */
 void waiting_on_word(const uint32_t *word, uint32_t expected, int64_t until_ns);
 
-/* True while somebody has a turn or waits for one. */
-bool turns_is_busy(const struct turns *turns);
+/* True while somebody has it or waits for it. */
+bool ticket_lock_is_busy(const struct ticket_lock *lock);
 
-/* Takes a number; returns when it is the caller's turn. */
-void turns_enter(struct turns *turns);
+/* Takes a number; returns when it is the caller's. */
+void ticket_lock_enter(struct ticket_lock *lock);
 
 /* Lets the next one go. */
-void turns_leave(struct turns *turns);
+void ticket_lock_leave(struct ticket_lock *lock);
 
 #endif

@@ -2,9 +2,9 @@
 
 #include "compute/cap/arrival.h"
 #include "compute/cap/cap.h"
+#include "compute/cap/gate.h"
 #include "compute/cap/virtual_time.h"
 #include "driver/capture.h"
-#include "memory/local/local_memory.h"
 #include "slice/limits_file.h"
 #include "slice/region.h"
 
@@ -61,9 +61,9 @@ void budget_grant(struct flight *flight, uint32_t device, const struct estimate 
                   int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
-    if (estimate->samples < ESTIMATE_KNOWN || turns_is_busy(&flight->turns) ||
+    if (estimate->samples < ESTIMATE_KNOWN || ticket_lock_is_busy(&flight->launches) ||
         arrival_is_behind(region_usage(), device, region_slot(), now_ns, now_ns) ||
-        capture_is_any() || local_memory_is_ambiguous() || !flight_has_no_turns(flight) ||
+        capture_is_any() || gate_pending_is_ambiguous() || !flight_has_no_turns(flight) ||
         budget_is_granted(prepaid.device) ||
         region_device_count() > 1) /* a kernel of a library is one object on all devices */
         return;

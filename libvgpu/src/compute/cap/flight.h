@@ -33,7 +33,7 @@
 
 struct flight {
     pthread_mutex_t lock;
-    struct turns turns;
+    struct ticket_lock launches;
     struct timing timing;
     struct estimates estimates;
     struct ration ration;

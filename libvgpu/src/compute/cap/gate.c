@@ -4,7 +4,6 @@
 #include "compute/cap/throttle.h"
 #include "compute/cap/uncapped.h"
 #include "driver/capture.h"
-#include "memory/local/local_functions.h"
 #include "slice/devices.h"
 #include "slice/limits_file.h"
 #include "slice/region.h"
@@ -16,6 +15,25 @@ const uint64_t *gate_watch = &never;
 uint64_t gate_expected = 1;
 const uint64_t *gate_quiet_watch = &never;
 uint64_t gate_quiet_expected = 1;
+
+static const struct gate_pending *pending; /* atomic; NULL: nobody has announced any */
+
+void gate_announce_pending(const struct gate_pending *asked)
+{
+    __atomic_store_n(&pending, asked, __ATOMIC_RELEASE);
+}
+
+static bool is_any_pending(void)
+{
+    const struct gate_pending *asked = __atomic_load_n(&pending, __ATOMIC_ACQUIRE);
+    return asked != NULL && asked->is_any();
+}
+
+bool gate_pending_is_ambiguous(void)
+{
+    const struct gate_pending *asked = __atomic_load_n(&pending, __ATOMIC_ACQUIRE);
+    return asked != NULL && asked->is_ambiguous();
+}
 
 static void set_words(const uint64_t **watched, uint64_t *expectation, const uint64_t *watch,
                       uint64_t expected)
@@ -52,7 +70,7 @@ static void gate_refresh(void)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (uncapped_is_sampling()) /* asked last: it may have begun meanwhile */
         gate_shut();
-    else if (local_functions_any_pending())
+    else if (is_any_pending())
         set_gate(&never, 1); /* but the quiet one stays open */
 }
 

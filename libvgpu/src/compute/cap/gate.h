@@ -22,7 +22,7 @@ static inline bool gate_is_open(void)
     return __builtin_expect(*gate_watch == gate_expected, 1);
 }
 
-/* The same while a function is pending (local_functions.h): launches of others pass. */
+/* The same while memory has something pending for some launches: the others pass. */
 extern const uint64_t *gate_quiet_watch;
 extern uint64_t gate_quiet_expected;
 
@@ -35,6 +35,16 @@ static inline bool gate_is_quiet(void)
 
 /* Makes every launch look, until one finds that it need not. */
 void gate_shut(void);
+
+/* What the room of memory says of functions whose launch may still take memory. */
+struct gate_pending {
+    bool (*is_any)(void);       /* there are some: launches look for theirs */
+    bool (*is_ambiguous)(void); /* one of them is several kernels: nothing is prepaid */
+};
+
+/* Has these asked from now on; nothing is pending before. Any thread, any number of times. */
+void gate_announce_pending(const struct gate_pending *asked);
+bool gate_pending_is_ambiguous(void);
 
 enum gate_answer {
     GATE_PASS,    /* call the driver, nothing else */

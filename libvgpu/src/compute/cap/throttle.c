@@ -61,10 +61,10 @@ static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, C
 {
     struct launch_wait_state wait = launch_wait_begin(now_ns);
     lock_give_back(&flight->lock);
-    turns_enter(&flight->turns);
+    ticket_lock_enter(&flight->launches);
     for (int64_t counted_ns = now_ns;; counted_ns = now_ns) {
         if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
-            turns_leave(&flight->turns);
+            ticket_lock_leave(&flight->launches);
             return LOCK_IS_STUCK;
         }
         now_ns = waiting_now_ns();
@@ -92,7 +92,7 @@ static int64_t wait_turn(struct flight *flight, uint32_t device, uint64_t key, C
         int64_t least_ns = left_ns + (left_ns - now_ns);
         waiting_sleep_until(until_ns > least_ns ? until_ns : least_ns);
     }
-    turns_leave(&flight->turns);
+    ticket_lock_leave(&flight->launches);
     if (wait.is_capped && flight->window.state == WINDOW_SHARED)
         virtual_time_advance(region_shared(device), CHANGE_PART_NS, cap_percent(device));
     region_add(&region_counters(device)->held_ns, now_ns - wait.since_ns);
@@ -140,7 +140,7 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
     struct estimate *estimate = estimate_find(&flight->estimates, key);
     window_want(device, &flight->window, now_ns, false);
     bool waits = !has_begun(is_collective, now_ns) &&
-                 (turns_is_busy(&flight->turns) ||
+                 (ticket_lock_is_busy(&flight->launches) ||
                   launch_wait_new(flight, device, estimate, stream, now_ns) != LAUNCH_WAIT_NOTHING);
     if (waits) {
         now_ns = wait_turn(flight, device, key, stream, now_ns);

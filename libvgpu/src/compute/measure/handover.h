@@ -20,7 +20,7 @@ struct handover {
     uint64_t key;                       /* of its kind */
 };
 
-/* The calling thread's, whose address is the thread's name (waiting.c). */
+/* The calling thread's, whose address is the thread's name (handover_own.c). */
 struct handover *handover_own(void);
 
 /* The calling thread is about to launch on that device, in that batch; NULL: in none. */

@@ -1,17 +1,31 @@
 #include "memory/contexts/context_charge.h"
 
 #include "driver/log.h"
+#include <pthread.h>
+
 #include "memory/contexts/reconcile.h"
 #include "slice/devices.h"
+#include "slice/locks.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
 #define TRIES 3
 
+static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static bool had_context[VGPU_MAX_DEVICES];   /* atomic: this process has made one on the device */
 static uint32_t under_way[VGPU_MAX_DEVICES]; /* atomic: contexts that are being made */
 static uint32_t context_count[VGPU_MAX_DEVICES]; /* atomic */
 static uint64_t green_bytes[VGPU_MAX_DEVICES]; /* atomic: the largest that was measured, 0: none */
+
+void contexts_lock(void)
+{
+    lock_take(&context_lock, LOCK_CONTEXTS);
+}
+
+void contexts_unlock(void)
+{
+    lock_give_back(&context_lock);
+}
 
 static uint64_t counted(const uint64_t *counter)
 {
@@ -211,6 +225,7 @@ bool context_charge_is_under_way(uint32_t device)
 
 void context_charge_after_fork(void)
 {
+    lock_reset(&context_lock);
     for (uint32_t device = 0; device < VGPU_MAX_DEVICES; device++) {
         had_context[device] = false;
         context_count[device] = under_way[device] = 0;

@@ -1,6 +1,5 @@
 /* The charge of a context while the driver makes it: reserved before by the best estimate there is,
- * corrected afterwards to what was measured (context_cost.h). For hook_context.c and hook_green.c,
- * whose lock lets one context of this process be made at a time. */
+ * corrected afterwards to what was measured (context_cost.h). */
 #ifndef VGPU_CONTEXT_CHARGE_H
 #define VGPU_CONTEXT_CHARGE_H
 
@@ -9,6 +8,11 @@
 
 #include "memory/contexts/context_cost.h"
 #include "memory/ledger/charge.h"
+
+/* Contexts are few and slow to make: one lock serialises making, ending and setting the limits of
+ * them, so that a measurement sees one at a time. Around all below but what ends and counts. */
+void contexts_lock(void);
+void contexts_unlock(void);
 
 struct context_charge {
     struct charge charge;

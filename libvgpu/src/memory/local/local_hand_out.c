@@ -4,7 +4,7 @@
 
 #include "driver/capture.h"
 #include "driver/real.h"
-#include "hooks/hook_context.h"
+#include "memory/contexts/context_charge.h"
 #include "memory/local/local_functions.h"
 #include "memory/local/local_memory.h"
 #include "slice/devices.h"

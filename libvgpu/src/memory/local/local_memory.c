@@ -3,11 +3,12 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "compute/cap/gate.h"
 #include "compute/cap/throttle.h"
 #include "driver/capture.h"
 #include "driver/log.h"
 #include "driver/real.h"
-#include "hooks/hook_context.h"
+#include "memory/contexts/context_charge.h"
 #include "memory/contexts/reconcile.h"
 #include "memory/ledger/charge.h"
 #include "memory/ledger/granule.h"
@@ -62,6 +63,8 @@ static bool may_grow(const struct local_function *function, const struct account
            (!is_asked || function->bytes_a_thread > account->taken_bytes);
 }
 
+static const struct gate_pending pending_work = {local_functions_any_pending,
+                                                 local_memory_is_ambiguous};
 static bool any_anew; /* pending that was not before */
 
 static void judge(struct local_function *function)
@@ -72,6 +75,7 @@ static void judge(struct local_function *function)
             (function->context == NULL || function->context == accounts[i].context))
             is_pending = may_grow(function, &accounts[i]);
     any_anew |= is_pending && !function->is_pending;
+    gate_announce_pending(&pending_work);
     local_functions_set_pending(function, is_pending);
 }
 
