@@ -112,19 +112,19 @@ struct handover *handover_own(void)
 
 bool ticket_lock_is_busy(const struct ticket_lock *lock)
 {
-    return turns->next != turns->serving;
+    return lock->next != lock->serving;
 }
 
 void ticket_lock_enter(struct ticket_lock *lock)
 {
-    uint32_t mine = turns->next++;
-    while (turns->serving != mine)
+    uint32_t mine = lock->next++;
+    while (lock->serving != mine)
         model_pause(US);
 }
 
 void ticket_lock_leave(struct ticket_lock *lock)
 {
-    turns->serving++;
+    lock->serving++;
 }
 
 /* ---- the driver ------------------------------------------------------------------------------ */

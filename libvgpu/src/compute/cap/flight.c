@@ -19,10 +19,9 @@
 
 /* Shows what is in flight to those who ask for the utilisation. Of what was in flight before, some
  * ran until now if `is_settled`. */
-static void show_in_flight(const struct flight *flight, uint32_t device, bool is_settled,
-                           int64_t now_ns)
+static void show_in_flight(const struct flight *flight, bool is_settled, int64_t now_ns)
 {
-    struct vgpu_usage_slot_device *counters = region_counters(device);
+    struct vgpu_usage_slot_device *counters = region_counters(flight->device);
     uint64_t in_flight_ns = flight->in_flight_ns > 0 ? (uint64_t)flight->in_flight_ns : 0;
     if (is_settled || counters->in_flight_ns == 0)
         __atomic_store_n(&counters->in_flight_since_ns, (uint64_t)now_ns, __ATOMIC_RELAXED);
@@ -41,8 +40,8 @@ static bool is_drained(uint32_t device)
 }
 
 /* Takes a batch out of what is in flight, with what is now known of it. */
-static void settle(struct flight *flight, uint32_t device, const struct batch *batch,
-                   bool is_measured, int64_t gpu_ns, int64_t now_ns)
+static void settle(struct flight *flight, const struct batch *batch, bool is_measured,
+                   int64_t gpu_ns, int64_t now_ns)
 {
     flight->in_flight_ns -= batch->charged_ns;
     if (is_measured) { /* something comes back from the GPU */
@@ -70,40 +69,43 @@ static void settle(struct flight *flight, uint32_t device, const struct batch *b
         truth_ns += ration_owed_ns(batch->speaks_for_ns, batch->charged_ns, gpu_ns);
     if (!is_measured && is_clean)
         ration_leave(&flight->ration, batch->charged_ns + batch->speaks_for_ns);
-    region_add(&region_counters(device)->gpu_time_ns, truth_ns);
-    show_in_flight(flight, device, true, now_ns);
-    utilisation_note(region_usage(), region_shared(device), device, (uint64_t)now_ns);
+    region_add(&region_counters(flight->device)->gpu_time_ns, truth_ns);
+    show_in_flight(flight, true, now_ns);
+    utilisation_note(region_usage(), region_shared(flight->device), flight->device,
+                     (uint64_t)now_ns);
     if (batch->overdue_ns > 0)
-        virtual_time_advance(region_shared(device), -batch->overdue_ns, cap_percent(device));
+        virtual_time_advance(region_shared(flight->device), -batch->overdue_ns,
+                             cap_percent(flight->device));
     if (is_measured) {
-        virtual_time_correct(region_shared(device), now_ns, truth_ns - batch->charged_ns,
-                             cap_percent(device));
+        virtual_time_correct(region_shared(flight->device), now_ns, truth_ns - batch->charged_ns,
+                             cap_percent(flight->device));
         sample_quality_learn(&flight->estimates, &flight->overlap, &flight->window, batch, gpu_ns);
     }
-    if (flight->timing.count == 0 && is_drained(device))
-        virtual_time_drained(region_shared(device), now_ns);
+    if (flight->timing.count == 0 && is_drained(flight->device))
+        virtual_time_drained(region_shared(flight->device), now_ns);
 }
 
 /* What was in flight still ran at the last look: what is left ends later than foreseen if that was late,
  * since the change to this process takes time. Turns that did not follow would overlap more and more. */
-static void note_lateness(struct flight *flight, uint32_t device)
+static void note_lateness(struct flight *flight)
 {
     if (flight_has_no_turns(flight) || flight_overlaps(flight) || flight->in_flight_ns <= 0)
         return;
     timing_delay(&flight->timing, flight->seen_running_ns);
-    virtual_time_lasts(region_shared(device), flight->seen_running_ns + flight->in_flight_ns);
+    virtual_time_lasts(region_shared(flight->device),
+                       flight->seen_running_ns + flight->in_flight_ns);
 }
 
-void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns)
+void flight_harvest(struct flight *flight, int64_t now_ns)
 {
     struct batch batch;
     int64_t gpu_ns = 0;
     int outcome;
     while ((outcome = timing_harvest(&flight->timing, &batch, &gpu_ns)) != 0) {
-        settle(flight, device, &batch, outcome > 0, gpu_ns, now_ns);
+        settle(flight, &batch, outcome > 0, gpu_ns, now_ns);
         if (outcome <= 0)
             continue;
-        note_lateness(flight, device);
+        note_lateness(flight);
         int64_t since_ns = interlock_return(&flight->interlock, now_ns);
         if (since_ns >= 0)
             sample_quality_learn_awaited(&flight->estimates, &flight->overlap, &batch, since_ns);
@@ -112,14 +114,16 @@ void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns)
         flight->seen_running_ns = now_ns;
 }
 
-void flight_count(struct flight *flight, uint32_t device, const struct estimate *kind,
-                  int64_t gpu_ns, int64_t launches, int64_t now_ns)
+void flight_count(struct flight *flight, const struct estimate *kind, int64_t gpu_ns,
+                  int64_t launches, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
-    region_add(&region_counters(device)->launches, launches);
+    region_add(&region_counters(flight->device)->launches, launches);
     if (open == NULL) {
-        region_add(&region_counters(device)->gpu_time_ns, gpu_ns); /* not timed: as estimated */
-        utilisation_note(region_usage(), region_shared(device), device, (uint64_t)now_ns);
+        /* not timed: as estimated */
+        region_add(&region_counters(flight->device)->gpu_time_ns, gpu_ns);
+        utilisation_note(region_usage(), region_shared(flight->device), flight->device,
+                         (uint64_t)now_ns);
         ration_charge(&flight->ration, gpu_ns, now_ns);
         return;
     }
@@ -129,13 +133,13 @@ void flight_count(struct flight *flight, uint32_t device, const struct estimate 
         open->launches += (uint32_t)launches;
     open->charged_ns += gpu_ns;
     flight->in_flight_ns += gpu_ns;
-    show_in_flight(flight, device, false, now_ns);
+    show_in_flight(flight, false, now_ns);
 }
 
-void flight_charge_overdue(struct flight *flight, uint32_t device, int64_t now_ns)
+void flight_charge_overdue(struct flight *flight, int64_t now_ns)
 {
     struct batch *oldest = timing_oldest(&flight->timing);
-    if (oldest == NULL || !cap_is_kept(device, &flight->window))
+    if (oldest == NULL || !cap_is_kept(flight->device, &flight->window))
         return;
     /* It cannot have begun before the one ahead of it was through. */
     int64_t end_ns = flight->settled_ns + oldest->charged_ns;
@@ -144,7 +148,7 @@ void flight_charge_overdue(struct flight *flight, uint32_t device, int64_t now_n
     if (late_ns <= 0)
         return;
     oldest->overdue_ns += late_ns;
-    virtual_time_advance(region_shared(device), late_ns, cap_percent(device));
+    virtual_time_advance(region_shared(flight->device), late_ns, cap_percent(flight->device));
 }
 
 bool flight_has_no_turns(const struct flight *flight)
@@ -170,20 +174,20 @@ static bool has_idled(const struct flight *flight, const struct batch *open, int
 }
 
 /* Leaves an open batch unmeasured; its estimates stand. */
-static void give_up_open(struct flight *flight, uint32_t device, int64_t now_ns)
+static void give_up_open(struct flight *flight, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
     if (open == NULL)
         return;
     struct batch batch = *open;
     timing_drop_open(&flight->timing);
-    settle(flight, device, &batch, false, 0, now_ns);
+    settle(flight, &batch, false, 0, now_ns);
     flight->measure_next = flight->gave_up = true;
 }
 
 /* Notes whether the GPU idles between launches, which come one by one then: a batch of them would
  * have its pauses in it, so each is measured by itself. Not told where streams overlap. */
-static void note_pace(struct flight *flight, uint32_t device, int64_t now_ns)
+static void note_pace(struct flight *flight, int64_t now_ns)
 {
     const struct batch *open = timing_open_batch(&flight->timing);
     const struct batch *last = timing_last_closed(&flight->timing);
@@ -194,7 +198,7 @@ static void note_pace(struct flight *flight, uint32_t device, int64_t now_ns)
                now_ns > open->opened_ns + open->charged_ns + PAUSE_NS) {
         flight->is_sparse = true;
         flight->has_pauses = true;
-        give_up_open(flight, device, now_ns);
+        give_up_open(flight, now_ns);
     }
 }
 
@@ -206,34 +210,34 @@ static int64_t begins_at(const struct flight *flight, int64_t now_ns)
 }
 
 /* Ends the open batch where it stands. */
-static void close_measured(struct flight *flight, uint32_t device, int64_t now_ns)
+static void close_measured(struct flight *flight, int64_t now_ns)
 {
     struct batch batch = *timing_open_batch(&flight->timing);
     if (!timing_close(&flight->timing, begins_at(flight, now_ns))) {
-        settle(flight, device, &batch, false, 0, now_ns);
+        settle(flight, &batch, false, 0, now_ns);
         flight->measure_next = true;
     }
 }
 
-void flight_close(struct flight *flight, uint32_t device, int64_t now_ns)
+void flight_close(struct flight *flight, int64_t now_ns)
 {
-    budget_collect(flight, device, now_ns);
+    budget_collect(flight, now_ns);
     struct batch *open = timing_open_batch(&flight->timing);
     if (open == NULL)
         return;
     if (has_idled(flight, open, now_ns))
-        give_up_open(flight, device, now_ns);
+        give_up_open(flight, now_ns);
     else if (open->coming > 0)
         open->ends_behind = true;
     else
-        close_measured(flight, device, now_ns);
+        close_measured(flight, now_ns);
 }
 
 /* Ends the open batch here and now, measured if that can be. */
-static void close_at_once(struct flight *flight, uint32_t device, int64_t now_ns)
+static void close_at_once(struct flight *flight, int64_t now_ns)
 {
-    flight_close(flight, device, now_ns);
-    give_up_open(flight, device, now_ns);
+    flight_close(flight, now_ns);
+    give_up_open(flight, now_ns);
 }
 
 bool flight_is_in_the_way(struct flight *flight, const struct estimate *estimate, CUstream stream,
@@ -245,19 +249,19 @@ bool flight_is_in_the_way(struct flight *flight, const struct estimate *estimate
             (!timing_is_on(open, stream) && !timing_can_join(open, stream)));
 }
 
-void flight_forget_stream(struct flight *flight, uint32_t device, CUstream stream, int64_t now_ns)
+void flight_forget_stream(struct flight *flight, CUstream stream, int64_t now_ns)
 {
     const struct batch *open = timing_open_batch(&flight->timing);
     stream_habits_end(&flight->streams);
     if (open != NULL && timing_is_on(open, stream))
-        close_at_once(flight, device, now_ns);
+        close_at_once(flight, now_ns);
 }
 
-void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns)
+void flight_drop_stale(struct flight *flight, int64_t now_ns)
 {
     const struct batch *open = timing_open_batch(&flight->timing);
     if (open != NULL && has_idled(flight, open, now_ns))
-        give_up_open(flight, device, now_ns);
+        give_up_open(flight, now_ns);
 }
 
 bool flight_overlaps(const struct flight *flight)
@@ -266,8 +270,8 @@ bool flight_overlaps(const struct flight *flight)
 }
 
 /* Begins a batch with the launch that comes. */
-static void open_batch(struct flight *flight, uint32_t device, CUstream stream,
-                       const struct estimate *estimate, enum sampling sampling, int64_t now_ns)
+static void open_batch(struct flight *flight, CUstream stream, const struct estimate *estimate,
+                       enum sampling sampling, int64_t now_ns)
 {
     if (!timing_open(&flight->timing, stream, now_ns))
         return;
@@ -275,7 +279,7 @@ static void open_batch(struct flight *flight, uint32_t device, CUstream stream,
     open->is_sample = false;
     open->speaks_for_ns = 0;
     if (sampling == SAMPLING_ONE)
-        sampling_take(flight, device, open, estimate, now_ns);
+        sampling_take(flight, open, estimate, now_ns);
     open->window = flight->window.state == WINDOW_OPEN ? flight->window.id : 0;
     open->grant = flight->window.number;
     open->window_end_ns = flight->window.end_ns;
@@ -286,8 +290,8 @@ static void open_batch(struct flight *flight, uint32_t device, CUstream stream,
                      (flight_has_no_turns(flight) || open->window != 0);
 }
 
-bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
-                   CUstream stream, int64_t now_ns)
+bool flight_enlist(struct flight *flight, struct estimate *estimate, CUstream stream,
+                   int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
     stream_habits_launch(&flight->streams, stream);
@@ -295,25 +299,25 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
         open != NULL && (estimate->samples == 0 /* a new kind is measured by itself */
                          || (!timing_is_on(open, stream) && !timing_join(&flight->timing, stream)));
     if (is_apart)
-        close_at_once(flight, device, now_ns);
+        close_at_once(flight, now_ns);
     else
-        note_pace(flight, device, now_ns);
+        note_pace(flight, now_ns);
     open = timing_open_batch(&flight->timing);
     enum sampling sampling =
-        open == NULL ? sampling_choose(flight, device, estimate, now_ns) : SAMPLING_NONE;
+        open == NULL ? sampling_choose(flight, estimate, now_ns) : SAMPLING_NONE;
     if (sampling != SAMPLING_NONE)
-        open_batch(flight, device, stream, estimate, sampling, now_ns);
+        open_batch(flight, stream, estimate, sampling, now_ns);
     if (flight->window.state == WINDOW_OPEN && flight->used_window != flight->window.id) {
         flight->used_window = flight->window.id;
-        region_add(&region_counters(device)->windows, 1);
-        window_use(device, &flight->window);
+        region_add(&region_counters(flight->device)->windows, 1);
+        window_use(flight->device, &flight->window);
     }
     int64_t price_ns = estimate_price(estimate);
-    virtual_time_charge(region_shared(device), begins_at(flight, now_ns), price_ns,
-                        cap_percent(device));
-    flight_count(flight, device, estimate, price_ns, 1, now_ns);
+    virtual_time_charge(region_shared(flight->device), begins_at(flight, now_ns), price_ns,
+                        cap_percent(flight->device));
+    flight_count(flight, estimate, price_ns, 1, now_ns);
     open = timing_open_batch(&flight->timing);
-    handover_begin(device, open);
+    handover_begin(flight->device, open);
     if (open == NULL)
         return false; /* its price stands */
     /* One launch among others on other streams has their time in its own. */
@@ -329,10 +333,10 @@ bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *esti
     return true;
 }
 
-bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns)
+bool flight_launched(struct flight *flight, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
-    if (!handover_end(device, open))
+    if (!handover_end(flight->device, open))
         return false; /* it was given up */
     bool is_first = open->recorded_ns != 0;
     int64_t slow_ns = open->is_sample ? open->opened_ns + SLOW_SAMPLE_NS
@@ -353,21 +357,21 @@ bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns)
         struct estimate *estimate = estimate_find(&flight->estimates, open->kinds[0].key);
         if (estimate->given_up < MOST_GIVEN_UP) {
             estimate->given_up++;
-            give_up_open(flight, device, now_ns);
+            give_up_open(flight, now_ns);
             return false;
         }
         estimate->given_up = 0;
     }
-    budget_collect(flight, device, now_ns);
-    close_measured(flight, device, now_ns);
+    budget_collect(flight, now_ns);
+    close_measured(flight, now_ns);
     return false;
 }
 
-void flight_forget(struct flight *flight, uint32_t device, CUcontext context, int64_t now_ns)
+void flight_forget(struct flight *flight, CUcontext context, int64_t now_ns)
 {
     struct batch batch;
-    budget_collect(flight, device, now_ns);
+    budget_collect(flight, now_ns);
     while (timing_take_of_context(&flight->timing, context, &batch))
-        settle(flight, device, &batch, false, 0, now_ns);
+        settle(flight, &batch, false, 0, now_ns);
     timing_forget_context(&flight->timing, context);
 }

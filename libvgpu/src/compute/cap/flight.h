@@ -32,6 +32,7 @@
 #define STALE_AFTER_NS 50000 /* a batch that took this much longer to launch than to run idled */
 
 struct flight {
+    uint32_t device; /* of the slice */
     pthread_mutex_t lock;
     struct ticket_lock launches;
     struct timing timing;
@@ -57,12 +58,12 @@ struct flight {
 
 /* Charges one launch and puts it into a batch on `stream`, if it is measured. True when it is:
  * flight_launched is to be called once the driver has taken it. */
-bool flight_enlist(struct flight *flight, uint32_t device, struct estimate *estimate,
-                   CUstream stream, int64_t now_ns);
+bool flight_enlist(struct flight *flight, struct estimate *estimate, CUstream stream,
+                   int64_t now_ns);
 
 /* Puts launches of a kind, charged already, into the open batch, if there is one. */
-void flight_count(struct flight *flight, uint32_t device, const struct estimate *kind,
-                  int64_t gpu_ns, int64_t launches, int64_t now_ns);
+void flight_count(struct flight *flight, const struct estimate *kind, int64_t gpu_ns,
+                  int64_t launches, int64_t now_ns);
 
 /* True while launches go to several streams in turn, and what they launch may overlap in a batch. */
 bool flight_overlaps(const struct flight *flight);
@@ -72,14 +73,14 @@ bool flight_has_no_turns(const struct flight *flight);
 
 /* Ends the open batch, or gives it up if the GPU has idled in it. While launches of it are on their way,
  * it stays open, and ends behind them. */
-void flight_close(struct flight *flight, uint32_t device, int64_t now_ns);
+void flight_close(struct flight *flight, int64_t now_ns);
 
 /* A stream is about to end: so does what is measured on it, while the driver knows it. */
-void flight_forget_stream(struct flight *flight, uint32_t device, CUstream stream, int64_t now_ns);
+void flight_forget_stream(struct flight *flight, CUstream stream, int64_t now_ns);
 
 /* The calling thread's launch has been handed to the driver: ends its batch if that ends here. True
  * when the batch goes on: now is the time to prepay. */
-bool flight_launched(struct flight *flight, uint32_t device, int64_t now_ns);
+bool flight_launched(struct flight *flight, int64_t now_ns);
 
 /* True where a launch of that kind cannot be measured with the open batch, which launches of other
  * threads keep open. */
@@ -87,15 +88,15 @@ bool flight_is_in_the_way(struct flight *flight, const struct estimate *estimate
                           int64_t now_ns);
 
 /* Gives the open batch up if the GPU has idled in it by now. */
-void flight_drop_stale(struct flight *flight, uint32_t device, int64_t now_ns);
+void flight_drop_stale(struct flight *flight, int64_t now_ns);
 
 /* Settles what is left of a context that is about to end, as estimated. */
-void flight_forget(struct flight *flight, uint32_t device, CUcontext context, int64_t now_ns);
+void flight_forget(struct flight *flight, CUcontext context, int64_t now_ns);
 
 /* The oldest batch still runs: charges it for as long as that has lasted by now. */
-void flight_charge_overdue(struct flight *flight, uint32_t device, int64_t now_ns);
+void flight_charge_overdue(struct flight *flight, int64_t now_ns);
 
 /* Settles every batch that the GPU is through with. */
-void flight_harvest(struct flight *flight, uint32_t device, int64_t now_ns);
+void flight_harvest(struct flight *flight, int64_t now_ns);
 
 #endif

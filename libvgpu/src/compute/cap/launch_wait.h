@@ -36,16 +36,15 @@ struct launch_wait_state {
 struct launch_wait_state launch_wait_begin(int64_t now_ns);
 
 /* What a launch that comes now waits for: it may take what its predecessor in the burst left. */
-enum launch_wait launch_wait_new(struct flight *flight, uint32_t device,
-                                 const struct estimate *estimate, CUstream stream, int64_t now_ns);
+enum launch_wait launch_wait_new(struct flight *flight, const struct estimate *estimate,
+                                 CUstream stream, int64_t now_ns);
 
 /* What still holds one that waits. */
-enum launch_wait launch_wait_again(struct flight *flight, uint32_t device,
-                                   const struct estimate *estimate, CUstream stream,
-                                   struct launch_wait_state *wait, int64_t now_ns);
+enum launch_wait launch_wait_again(struct flight *flight, const struct estimate *estimate,
+                                   CUstream stream, struct launch_wait_state *wait, int64_t now_ns);
 
 /* When it looks again; says meanwhile what the container's other processes must know. */
-int64_t launch_wait_until(struct flight *flight, uint32_t device, const struct estimate *estimate,
+int64_t launch_wait_until(struct flight *flight, const struct estimate *estimate,
                           struct launch_wait_state *wait, enum launch_wait why, int64_t now_ns);
 
 #endif

@@ -13,11 +13,11 @@ enum sampling {
 };
 
 /* What is to become of a launch for which no batch is open. */
-enum sampling sampling_choose(struct flight *flight, uint32_t device,
-                              const struct estimate *estimate, int64_t now_ns);
+enum sampling sampling_choose(struct flight *flight, const struct estimate *estimate,
+                              int64_t now_ns);
 
 /* Notes what a sample stands for in the batch that it opens. */
-void sampling_take(struct flight *flight, uint32_t device, struct batch *open,
-                   const struct estimate *estimate, int64_t now_ns);
+void sampling_take(struct flight *flight, struct batch *open, const struct estimate *estimate,
+                   int64_t now_ns);
 
 #endif
