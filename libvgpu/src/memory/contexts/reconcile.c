@@ -225,15 +225,12 @@ void reconcile_look(void)
     pthread_setcancelstate(cancelling, NULL);
 }
 
-static bool reclaim(int device)
+static void reclaim(int device)
 {
-    const uint64_t *other_bytes = &accounts[device].other_bytes;
-    uint64_t before_bytes = __atomic_load_n(other_bytes, __ATOMIC_RELAXED);
-    if (before_bytes == 0)
-        return false;
+    if (__atomic_load_n(&accounts[device].other_bytes, __ATOMIC_RELAXED) == 0)
+        return;
     reconcile_soon();
     reconcile_look();
-    return __atomic_load_n(other_bytes, __ATOMIC_RELAXED) < before_bytes;
 }
 
 void reconcile_begin(void)

@@ -29,12 +29,12 @@ static void count(const struct charge *charge, int64_t bytes)
 }
 
 /* Racing first callers register the same few functions; the array only grows. */
-static bool (*reclaimers[MOST_RECLAIMERS])(int device);
+static void (*reclaimers[MOST_RECLAIMERS])(int device);
 
-void charge_on_shortage(bool (*reclaim)(int device))
+void charge_on_shortage(void (*reclaim)(int device))
 {
     for (int i = 0; i < MOST_RECLAIMERS; i++) {
-        bool (*expected)(int) = NULL;
+        void (*expected)(int) = NULL;
         if (__atomic_compare_exchange_n(&reclaimers[i], &expected, reclaim, false, __ATOMIC_ACQ_REL,
                                         __ATOMIC_ACQUIRE) ||
             expected == reclaim)
@@ -42,15 +42,18 @@ void charge_on_shortage(bool (*reclaim)(int device))
     }
 }
 
-bool charge_reclaim(int device)
+bool charge_attempt(int device, bool (*attempt)(void *what), void *what)
 {
-    bool any = false;
+    if (attempt(what))
+        return true;
+    if (device < 0)
+        return false;
     for (int i = 0; i < MOST_RECLAIMERS; i++) {
-        bool (*each)(int) = __atomic_load_n(&reclaimers[i], __ATOMIC_ACQUIRE);
-        if (each != NULL && each(device))
-            any = true;
+        void (*each)(int) = __atomic_load_n(&reclaimers[i], __ATOMIC_ACQUIRE);
+        if (each != NULL)
+            each(device);
     }
-    return any;
+    return attempt(what);
 }
 
 static void count_refusal(const struct charge *charge)
@@ -97,17 +100,16 @@ CUresult charge_refuse(const struct charge *charge)
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static bool attempt_reserve(void *what)
+{
+    struct charge *charge = what;
+    return charge_try(charge, charge->device, charge->kind, charge->bytes);
+}
+
 CUresult charge_reserve(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
 {
-    if (charge_try(charge, device, kind, bytes))
-        return CUDA_SUCCESS;
-    /* Asked again even if nothing was found to give back: another thread may have been first. */
-    if (device >= 0 && reclaimers[0] != NULL) {
-        charge_reclaim(device);
-        if (charge_try(charge, device, kind, bytes))
-            return CUDA_SUCCESS;
-    }
-    return charge_refuse(charge);
+    *charge = (struct charge){.device = device, .kind = kind, .bytes = bytes};
+    return charge_attempt(device, attempt_reserve, charge) ? CUDA_SUCCESS : charge_refuse(charge);
 }
 
 /* `device` as devices.h gives it. */

@@ -39,10 +39,14 @@ CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t b
 bool charge_try(struct charge *charge, int device, uint16_t kind, uint64_t bytes);
 CUresult charge_refuse(const struct charge *charge);
 
-/* Calls `reclaim` before a refusal on `device`: it returns whether it gave anything back to the
- * ledger. It may call the driver and take its own locks, and reserves nothing but by charge_try. */
-void charge_on_shortage(bool (*reclaim)(int device));
-bool charge_reclaim(int device);
+/* How everything is reserved: `attempt` is made with `what`, and where it fails, once more after this
+ * process has given back what it keeps without using it. Even if nothing was found to give back: another
+ * thread may have been first. Returns whether one succeeded. */
+bool charge_attempt(int device, bool (*attempt)(void *what), void *what);
+
+/* Calls `reclaim` between two attempts on `device`. It may call the driver and take its own locks, and
+ * reserves nothing but by charge_try. */
+void charge_on_shortage(void (*reclaim)(int device));
 
 /* Changes a reservation to `bytes` once it is known how much it takes. Only more can fail. */
 CUresult charge_resize(struct charge *charge, uint64_t bytes);

@@ -46,24 +46,20 @@ static void drop(int at)
     __atomic_store_n(&count, count - 1, __ATOMIC_RELEASE);
 }
 
-static bool look(void)
+static void look(void)
 {
-    bool any = false;
     struct capture_pause pause = capture_pause();
     for (int i = count - 1; i >= 0; i--) {
         struct allocation taken;
         uint64_t event = (uint64_t)(uintptr_t)frees[i].event;
         if (frees[i].is_held || real.cuEventQuery(frees[i].event) == CUDA_ERROR_NOT_READY)
             continue;
-        if (allocation_map_take(SPACE_LATE, event, &taken)) {
+        if (allocation_map_take(SPACE_LATE, event, &taken))
             charge_taken(&taken, true);
-            any = true;
-        }
         real.cuEventDestroy_v2(frees[i].event);
         drop(i);
     }
     capture_resume(pause);
-    return any;
 }
 
 /* An event behind all that is on the stream now; NULL: there is none to be had. */
@@ -85,10 +81,10 @@ static CUevent record(CUstream stream, CUcontext context)
     return event;
 }
 
-static bool reclaim(int device)
+static void reclaim(int device)
 {
     (void)device;
-    return deferred_free_look();
+    deferred_free_look();
 }
 
 /* ---- what is freed ---- */
@@ -115,14 +111,13 @@ void deferred_free_put(const struct allocation *taken, CUstream stream)
     leave(cancelling);
 }
 
-bool deferred_free_look(void)
+void deferred_free_look(void)
 {
     if (__builtin_expect(__atomic_load_n(&count, __ATOMIC_ACQUIRE) == 0, 1))
-        return false;
+        return;
     int cancelling = enter();
-    bool any = look();
+    look();
     leave(cancelling);
-    return any;
 }
 
 void deferred_free_hold_context(CUcontext context)

@@ -17,8 +17,8 @@
 /* `taken` was freed on `stream`: its charge goes when that is done. */
 void deferred_free_put(const struct allocation *taken, CUstream stream);
 
-/* Gives back what is done by now; returns whether anything was. */
-bool deferred_free_look(void);
+/* Gives back what is done by now. */
+void deferred_free_look(void);
 
 /* Around a call that may end a context, and our events in it: these are left alone meanwhile. When
  * it has ended, what is left of it ends with its other memory. */

@@ -31,22 +31,17 @@ static void plan(struct piece *piece, int device, uint16_t kind, uint64_t bytes,
         .block_bytes = is_small ? block_bytes : 0};
 }
 
-static bool try_planned(struct piece *piece)
+static bool try_planned(void *what)
 {
+    struct piece *piece = what;
     return charge_try(&piece->charge, piece->charge.device, piece->charge.kind,
                       piece->charge.bytes);
 }
 
 static CUresult reserve(struct piece *piece)
 {
-    if (try_planned(piece))
+    if (charge_attempt(piece->charge.device, try_planned, piece))
         return CUDA_SUCCESS;
-    /* Asked again even if nothing was found to give back: another thread may have been first. */
-    if (piece->charge.device >= 0) {
-        charge_reclaim(piece->charge.device);
-        if (try_planned(piece))
-            return CUDA_SUCCESS;
-    }
     if (piece->block_bytes == 0 ||
         !slabs_have_room(piece->charge.device, piece->bytes, piece->block_bytes))
         return charge_refuse(&piece->charge);

@@ -15,16 +15,14 @@ static uint64_t rounded(uint64_t bytes, uint64_t step_bytes)
 }
 
 /* What is kept and not used goes back. */
-bool pool_reclaim(int device)
+void pool_reclaim(int device)
 {
-    uint64_t given_back_bytes = 0;
     for (struct pool *pool = pool_first_record(); pool != NULL; pool = pool->next) {
         /* only those of the device are locked: a launch may hold those of others */
         if (!pool_is_live(pool) || pool->device != device)
             continue;
         pool_lock_record(pool);
-        uint64_t before_bytes = pool->charged_bytes;
-        if (before_bytes > 0) {
+        if (pool->charged_bytes > 0) {
             pool_follow_driver(pool);
             /* of graphs the driver does not tell what is idle */
             bool may_be_idle = pool->form == POOL_OF_GRAPHS
@@ -34,12 +32,9 @@ bool pool_reclaim(int device)
                 pool_trim(pool);
                 pool_follow_driver(pool);
             }
-            if (before_bytes > pool->charged_bytes)
-                given_back_bytes += before_bytes - pool->charged_bytes;
         }
         pool_unlock_record(pool);
     }
-    return given_back_bytes > 0;
 }
 
 /* Nobody tells any more what the driver keeps: what lies in its last steps goes last. */
@@ -107,25 +102,39 @@ static bool reserve_least(struct pool *pool, uint64_t bytes, struct charge *char
     return lacking < rounded(lacking, pool->granule_bytes) && reserve(pool, lacking, charge);
 }
 
+struct attempt {
+    struct pool *pool; /* locked when it begins, and where an attempt succeeded */
+    uint64_t bytes;
+    bool is_sure;
+    uint64_t serial;
+    struct charge charge;
+    bool is_second;
+};
+
+static bool attempt(void *what)
+{
+    struct attempt *of = what;
+    struct pool *pool = of->pool;
+    if (of->is_second)
+        pool_lock_record(pool);
+    if ((!of->is_second || pool->serial == of->serial) &&
+        (reserve_steps(pool, of->bytes, &of->charge) ||
+         (of->is_second && !of->is_sure && reserve_least(pool, of->bytes, &of->charge))))
+        return true;
+    pool_unlock_record(pool); /* what is given back is looked for in this pool as well */
+    of->is_second = true;
+    return false;
+}
+
 CUresult pool_begin(struct pool *pool, uint64_t bytes, bool is_sure)
 {
-    struct charge charge;
-    uint64_t serial = pool->serial;
+    struct attempt of = {pool, bytes, is_sure, pool->serial, {0}, false};
     pool->begun_bytes = 0;
-    bool reserved = reserve_steps(pool, bytes, &charge);
-    if (!reserved && pool->device >= 0) {
-        pool_unlock_record(pool); /* it is looked through as well */
-        charge_reclaim(pool->device);
-        pool_lock_record(pool);
-        reserved = pool->serial == serial && (reserve_steps(pool, bytes, &charge) ||
-                                              (!is_sure && reserve_least(pool, bytes, &charge)));
-    }
-    if (reserved)
+    if (charge_attempt(pool->device, attempt, &of))
         return CUDA_SUCCESS;
-    pool_unlock_record(pool);
     if (!is_sure)
-        charge.bytes = bytes;
-    return charge_refuse(&charge);
+        of.charge.bytes = bytes;
+    return charge_refuse(&of.charge);
 }
 
 bool pool_end(struct pool *pool, uint64_t bytes, const CUdeviceptr *address)

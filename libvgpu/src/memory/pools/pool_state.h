@@ -101,7 +101,7 @@ void pool_part_from_handle(struct pool *pool);
 /* For charge_owner and charge_on_shortage; what a forked child forgets in addition to the records. */
 void pool_release(struct charge_owner *owner, const struct allocation *allocation);
 
-bool pool_reclaim(int device);
+void pool_reclaim(int device);
 void pool_forget_slack(void);
 
 #endif

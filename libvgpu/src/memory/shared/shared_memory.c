@@ -106,10 +106,9 @@ static bool is_abroad(const struct shared *shared)
            descriptor_is_marked(shared->probe, shared->key[0], PLACES);
 }
 
-/* Ends pieces that nobody here uses, under the lock. Returns whether any has. */
-static bool sweep(void)
+/* Ends pieces that nobody here uses, under the lock. */
+static void sweep(void)
 {
-    bool any = false;
     for (struct shared *each = records; each != NULL; each = each->next) {
         if (!each->is_used || each->users > 0 || is_abroad(each))
             continue;
@@ -119,9 +118,7 @@ static bool sweep(void)
         region_leave(&each->slot, each->device);
         region_add(&held_bytes[each->device], -(int64_t)each->bytes);
         each->is_used = false;
-        any = true;
     }
-    return any;
 }
 
 /* The driver is called under it. */
@@ -136,12 +133,12 @@ static void unlock_list(int cancelling)
 }
 
 /* For charge_on_shortage. */
-static bool reclaim(int device)
+static void reclaim(int device)
 {
+    (void)device;
     int cancelling = lock_list();
-    bool any = sweep();
+    sweep();
     unlock_list(cancelling);
-    return any;
 }
 
 static void release(struct charge_owner *owner, const struct allocation *allocation)
