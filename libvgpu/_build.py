@@ -3,12 +3,12 @@
 ==================  ==========================================  ===================================
 target              file                                        made of
 ==================  ==========================================  ===================================
-``shim``            ``libvgpu/libvgpu.so``                      ``src/*/*.c``
+``shim``            ``libvgpu/libvgpu.so``                      ``src/**/*.c``
 ``libcuda``         ``libvgpu/sim/lib/libcuda.so.1``            ``sim/driver/*.c``, ``sim/core/*.c``
 ``libnvidia_ml``    ``libvgpu/sim/lib/libnvidia-ml.so.1``       ``sim/nvml/*.c``, ``sim/core/*.c``
 ``native``          ``libvgpu/_native.abi3.so``                 cffi over the shared headers,
                                                                 ``arbiter/*.c``, ``placement/*.c``,
-                                                                ``sim/core/*.c``, pure ``src/*/*.c``
+                                                                ``sim/core/*.c``, pure ``src`` files
 ==================  ==========================================  ===================================
 
 The simulated libraries have ``src/slice/life.c``, too. Each C file is compiled once (`_compile`);

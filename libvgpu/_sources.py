@@ -26,13 +26,13 @@ PURE_SHIM_SOURCES = [
     "libvgpu/src/slice/limits_file.c",
     "libvgpu/src/slice/usage_file.c",
     "libvgpu/src/slice/ledger.c",
-    "libvgpu/src/compute/virtual_time.c",
-    "libvgpu/src/compute/utilisation.c",
-    "libvgpu/src/compute/wait_histogram.c",
-    "libvgpu/src/compute/arrival.c",
-    "libvgpu/src/compute/ration.c",
+    "libvgpu/src/compute/cap/virtual_time.c",
+    "libvgpu/src/compute/measure/utilisation.c",
+    "libvgpu/src/compute/cap/wait_histogram.c",
+    "libvgpu/src/compute/cap/arrival.c",
+    "libvgpu/src/compute/measure/ration.c",
 ]
-SHIM_SOURCES = ["libvgpu/src/*/*.c"]
+SHIM_SOURCES = ["libvgpu/src/**/*.c"]
 ARBITER_SOURCES = ["libvgpu/arbiter/*.c"]
 PLACEMENT_SOURCES = ["libvgpu/placement/*.c"]
 SIM_CORE_SOURCES = ["libvgpu/sim/core/*.c", LIFE_SOURCE]
@@ -48,17 +48,17 @@ CFFI_HEADERS = [
     "libvgpu/src/slice/limits_file.h",
     "libvgpu/src/slice/usage_file.h",
     "libvgpu/src/slice/ledger.h",
-    "libvgpu/src/compute/virtual_time.h",
-    "libvgpu/src/compute/utilisation.h",
+    "libvgpu/src/compute/cap/virtual_time.h",
+    "libvgpu/src/compute/measure/utilisation.h",
     "libvgpu/arbiter/window_times.h",
     "libvgpu/arbiter/demand.h",
     "libvgpu/arbiter/policy.h",
     "libvgpu/arbiter/arbiter.h",
     "libvgpu/placement/fractions.h",
     "libvgpu/placement/json_count.h",
-    "libvgpu/src/compute/wait_histogram.h",
-    "libvgpu/src/compute/arrival.h",
-    "libvgpu/src/compute/ration.h",
+    "libvgpu/src/compute/cap/wait_histogram.h",
+    "libvgpu/src/compute/cap/arrival.h",
+    "libvgpu/src/compute/measure/ration.h",
     "libvgpu/sim/core/machine_api.h",
 ]
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "ledger_fixture.h"
-#include "memory/allocation_map.h"
+#include "memory/ledger/allocation_map.h"
 
 #define THREADS 8
 #define HANDLES 2800 /* many enough that tables grow and are densely filled */

@@ -1,6 +1,6 @@
 /* Prints array_size_bound of each form it reads: width, height, depth, format, channels, flags and
  * levels, a line each. */
-#include "memory/array_size.h"
+#include "memory/ledger/array_size.h"
 
 #include <stdio.h>
 

@@ -2,15 +2,15 @@
  * "name NAME", "ask HANDLE", "kernel HANDLE NAME" and "function HANDLE NAME" (what the driver says
  * of a handle), "forget", "without" (a driver that tells no names). The answer of the first two is
  * a line: 0 or 1, and for a handle how often the driver has been asked so far. */
-#include "compute/collective.h"
+#include "compute/cap/collective.h"
 
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute/capture.h"
-#include "hooks/real.h"
+#include "driver/capture.h"
+#include "driver/real.h"
 
 #define MOST_HANDLES 4096
 

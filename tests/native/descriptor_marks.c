@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "memory/descriptor.h"
+#include "memory/shared/descriptor.h"
 
 #define COUNT 256u
 #define HANG_SECONDS 20

@@ -7,7 +7,7 @@
  *   full          of more keys than there is room for: how many are found, wrong, and free again
  *   threads       of prices that are looked up while the table is changed: looked up, and wrong
  */
-#include "compute/estimate.h"
+#include "compute/measure/estimate.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -8,12 +8,12 @@
  *     q700    a question for an event of 700 ms
  *     x700    the context ends, and the next one begins
  */
-#include "compute/gpu_clock.h"
+#include "compute/measure/gpu_clock.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "hooks/real.h"
+#include "driver/real.h"
 
 #define MOST_EVENTS 64
 #define LATE_NS 30000

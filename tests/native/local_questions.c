@@ -4,17 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute/capture.h"
-#include "compute/gate.h"
-#include "compute/throttle.h"
+#include "compute/cap/gate.h"
+#include "compute/cap/throttle.h"
+#include "driver/capture.h"
+#include "driver/log.h"
+#include "driver/real.h"
 #include "hooks/hook_context.h"
-#include "hooks/real.h"
-#include "memory/granule.h"
-#include "memory/local_functions.h"
-#include "memory/local_memory.h"
-#include "memory/reconcile.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/ledger/granule.h"
+#include "memory/local/local_functions.h"
+#include "memory/local/local_memory.h"
 #include "slice/devices.h"
-#include "slice/log.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
@@ -165,6 +165,11 @@ uint64_t granule_known_bytes(uint32_t device)
 bool reconcile_own_bytes(uint32_t device, uint64_t *bytes)
 {
     return false; /* what was computed stands */
+}
+
+void gate_announce_pending(const struct gate_pending *asked)
+{
+    CHECK(asked->is_any == local_functions_any_pending);
 }
 
 void gate_shut(void)

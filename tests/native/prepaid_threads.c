@@ -4,20 +4,20 @@
  * how many kinds of launches there are; from the ninth on nobody knows their prices. Prints
  * what was taken and launched by the threads' own count, the same as it was charged and noted, by
  * how much the most was overdrawn where nobody was interrupted, and what was taken on a stale budget. */
-#include "compute/budget.h"
+#include "compute/cap/budget.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
-#include "compute/arrival.h"
-#include "compute/cap.h"
-#include "compute/capture.h"
-#include "compute/virtual_time.h"
-#include "compute/waiting.h"
-#include "memory/local_memory.h"
+#include "compute/cap/arrival.h"
+#include "compute/cap/cap.h"
+#include "compute/cap/virtual_time.h"
+#include "driver/capture.h"
+#include "memory/local/local_memory.h"
 #include "slice/region.h"
+#include "slice/waiting.h"
 
 #define MOST_THREADS 16
 #define KINDS 16
@@ -46,8 +46,8 @@ struct batch *timing_open_batch(struct timing *timing)
     return NULL;
 }
 
-void flight_count(struct flight *of, uint32_t device, const struct estimate *kind, int64_t gpu_ns,
-                  int64_t launches, int64_t now_ns)
+void flight_count(struct flight *of, const struct estimate *kind, int64_t gpu_ns, int64_t launches,
+                  int64_t now_ns)
 {
     noted_ns += gpu_ns;
     noted_launches += launches;
@@ -64,7 +64,7 @@ bool arrival_is_behind(void *usage, uint32_t device, uint32_t slot, int64_t sinc
     return false;
 }
 
-bool local_memory_is_ambiguous(void)
+bool gate_pending_is_ambiguous(void)
 {
     return false;
 }
@@ -173,13 +173,13 @@ static int64_t clock_ns(void)
 static int64_t overdrawn(const struct estimate *estimate, int64_t now_ns)
 {
     int64_t before_ns = noted_ns, taken_ns = 0;
-    budget_grant(&flight, 0, estimate, now_ns);
+    budget_grant(&flight, estimate, now_ns);
     for (int kind = kinds - 1; kind >= 0; kind--)
         while (prepaid_take(functions[kind], BLOCKS, NULL) ||
                prepaid_take_elsewhere(functions[kind], BLOCKS, NULL))
             taken_ns += price_of(kind);
     int64_t granted_ns = prepaid.granted_ns;
-    budget_collect(&flight, 0, now_ns);
+    budget_collect(&flight, now_ns);
     if (noted_ns - before_ns != taken_ns || taken_ns < granted_ns)
         return -1; /* the cheapest costs one: nothing may be left */
     return taken_ns - granted_ns;
@@ -189,11 +189,11 @@ static int64_t overdrawn(const struct estimate *estimate, int64_t now_ns)
 static int64_t stale(const struct estimate *estimate, uint64_t *word, int64_t now_ns)
 {
     int64_t before = noted_launches;
-    budget_grant(&flight, 0, estimate, now_ns);
+    budget_grant(&flight, estimate, now_ns);
     *word += 2;
     int64_t taken = prepaid_take(functions[0], BLOCKS, NULL) +
                     prepaid_take_elsewhere(functions[0], BLOCKS, NULL);
-    budget_collect(&flight, 0, now_ns);
+    budget_collect(&flight, now_ns);
     return taken + noted_launches - before;
 }
 
@@ -220,14 +220,14 @@ int main(int argc, char **argv)
         pthread_create(&threads[i], NULL, take, &takers[i]);
     }
     while ((now_ns = clock_ns()) < end_ns || !is_enough(takers, count, budgets)) {
-        budget_grant(&flight, 0, estimate, now_ns);
+        budget_grant(&flight, estimate, now_ns);
         budgets += budget_is_granted(0);
         for (int spin = 0; spin < PAUSE_SPINS; spin++)
             __builtin_ia32_pause();
         if (budgets % 3 == 0) /* whoever takes notices by himself */
             __atomic_fetch_add(budgets % 2 ? &limits.active_generation : &grant_number, 2,
                                __ATOMIC_RELEASE);
-        budget_collect(&flight, 0, clock_ns());
+        budget_collect(&flight, clock_ns());
     }
     __atomic_store_n(&is_over, true, __ATOMIC_RELAXED);
     for (int i = 0; i < count; i++) {
@@ -235,8 +235,8 @@ int main(int argc, char **argv)
         taken_ns += takers[i].taken_ns;
         launches += takers[i].launches;
     }
-    budget_grant(&flight, 0, estimate, now_ns); /* what was put back after the last collection */
-    budget_collect(&flight, 0, now_ns);
+    budget_grant(&flight, estimate, now_ns); /* what was put back after the last collection */
+    budget_collect(&flight, now_ns);
     printf("%lld %lld %lld %lld %lld %lld %lld\n", (long long)taken_ns, (long long)launches,
            (long long)noted_ns, (long long)noted_launches, (long long)shared.charged_ns,
            (long long)overdrawn_ns, (long long)stale_launches);

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 
-#include "hooks/real.h"
+#include "driver/real.h"
 #include "hooks/resolve.h"
 #include "ledger_fixture.h"
 #include "resolve_stubs.h"

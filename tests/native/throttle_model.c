@@ -5,18 +5,18 @@
 #include <string.h>
 #include <ucontext.h>
 
-#include "compute/capture.h"
-#include "compute/handover.h"
-#include "compute/prepaid.h"
-#include "compute/throttle.h"
-#include "compute/uncapped.h"
-#include "compute/waiting.h"
-#include "hooks/real.h"
-#include "memory/local_memory.h"
+#include "compute/cap/prepaid.h"
+#include "compute/cap/throttle.h"
+#include "compute/cap/uncapped.h"
+#include "compute/measure/handover.h"
+#include "driver/capture.h"
+#include "driver/real.h"
+#include "memory/local/local_memory.h"
 #include "slice/devices.h"
 #include "slice/limits_file.h"
 #include "slice/region.h"
 #include "slice/usage_file.h"
+#include "slice/waiting.h"
 
 #define COROUTINES 4
 #define STACK_BYTES (1 << 17) /* ASan clears its notes of all of it at each switch */
@@ -110,21 +110,21 @@ struct handover *handover_own(void)
     return &running->handover;
 }
 
-bool turns_is_busy(const struct turns *turns)
+bool ticket_lock_is_busy(const struct ticket_lock *lock)
 {
-    return turns->next != turns->serving;
+    return lock->next != lock->serving;
 }
 
-void turns_enter(struct turns *turns)
+void ticket_lock_enter(struct ticket_lock *lock)
 {
-    uint32_t mine = turns->next++;
-    while (turns->serving != mine)
+    uint32_t mine = lock->next++;
+    while (lock->serving != mine)
         model_pause(US);
 }
 
-void turns_leave(struct turns *turns)
+void ticket_lock_leave(struct ticket_lock *lock)
 {
-    turns->serving++;
+    lock->serving++;
 }
 
 /* ---- the driver ------------------------------------------------------------------------------ */
@@ -192,7 +192,7 @@ void capture_resume(struct capture_pause pause)
 {
 }
 
-bool local_memory_is_ambiguous(void)
+bool gate_pending_is_ambiguous(void)
 {
     return false;
 }

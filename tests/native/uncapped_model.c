@@ -1,18 +1,18 @@
 /* The sampling of uncapped launches under simulated time: a program of a given pattern, one GPU
  * that runs launches in order, and pairs of events that measure them exactly. Prints what the GPU
  * did, what the estimate says of it, and what the sampling cost. */
-#include "compute/uncapped.h"
+#include "compute/cap/uncapped.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute/capture.h"
-#include "compute/gate.h"
-#include "compute/timing.h"
-#include "compute/utilisation.h"
-#include "compute/waiting.h"
+#include "compute/cap/gate.h"
+#include "compute/measure/timing.h"
+#include "compute/measure/utilisation.h"
+#include "driver/capture.h"
 #include "slice/region.h"
+#include "slice/waiting.h"
 
 #define LAUNCH_NS 4000 /* what a launch costs the program */
 #define RUN_NS 60000000000

@@ -7,8 +7,8 @@
  * threads do while the driver is at work. */
 #include <string.h>
 
-#include "memory/sparse_array.h"
-#include "memory/vmm_books.h"
+#include "memory/vmm/sparse_array.h"
+#include "memory/vmm/vmm_books.h"
 #include "vmm_fixture.h"
 
 #define PIECE 100u

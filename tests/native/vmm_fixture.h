@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "hooks/real.h"
-#include "memory/charge.h"
-#include "memory/vmm.h"
-#include "slice/log.h"
+#include "driver/log.h"
+#include "driver/real.h"
+#include "memory/ledger/charge.h"
+#include "memory/vmm/vmm.h"
 #include "slice/region.h"
 
 #define CHECK(condition, ...) \

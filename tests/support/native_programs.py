@@ -28,6 +28,12 @@ _ALWAYS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g1", "-Wall", "-Wextra",
 _OF_LINKER = ("-Wl,", "-l", "-L", "-shared")
 
 
+def shim_files(*names: str) -> tuple[str, ...]:
+    """Returns C files of the shim by their stems, wherever they lie in it."""
+    found = {path.stem: str(path.relative_to(ROOT)) for path in (ROOT / "libvgpu/src").rglob("*.c")}
+    return tuple(found[name] for name in names)
+
+
 def _digest(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
     for part in parts:

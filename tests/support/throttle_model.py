@@ -3,6 +3,8 @@
 import subprocess
 from dataclasses import dataclass
 
+from support.native_programs import shim_files
+
 from . import Compile
 
 COMPUTE = (
@@ -51,8 +53,7 @@ def run_case(
     """Runs a case with its cap in percent and what it takes besides."""
     program = compile_program(
         source,
-        *(f"libvgpu/src/compute/{each}.c" for each in COMPUTE),
-        *(f"libvgpu/src/slice/{each}.c" for each in SLICE),
+        *shim_files(*COMPUTE, *SLICE),
         *(f"tests/native/{each}.c" for each in MODEL),
         flags=FLAGS,
     )

@@ -36,9 +36,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "hooks/export.h"
+#include "driver/export.h"
+#include "driver/real.h"
 #include "hooks/output.h"
-#include "hooks/real.h"
 
 /* Whether the driver is there and has the function whose field of `real` this is, which is read once
  * the driver is loaded. It is, or the program could not have found the hook. */

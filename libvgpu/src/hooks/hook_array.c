@@ -9,13 +9,13 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "compute/capture.h"
+#include "driver/capture.h"
 #include "hooks/hook.h"
-#include "memory/array_size.h"
-#include "memory/charge.h"
-#include "memory/granule.h"
-#include "memory/reconcile.h"
-#include "memory/sparse_array.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/ledger/array_size.h"
+#include "memory/ledger/charge.h"
+#include "memory/ledger/granule.h"
+#include "memory/vmm/sparse_array.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"

@@ -1,113 +1,16 @@
-/* Hooks of stream capture, and what capture.h says. */
-#include "compute/capture.h"
-#include "compute/throttle.h"
+/* Hooks of stream capture. */
+#include "compute/cap/throttle.h"
+#include "driver/capture.h"
 #include "hooks/hook.h"
-
-/* Captures that are remembered by the stream they began on; those beyond are only counted. */
-#define MOST_ORIGINS 64
-
-static int capture_count;                      /* atomic */
-static __thread int capture_mine;              /* begun here and not ended here */
-static CUstream capture_origins[MOST_ORIGINS]; /* atomic; NULL: free */
-
-bool capture_is_any(void)
-{
-    return __atomic_load_n(&capture_count, __ATOMIC_ACQUIRE) > 0;
-}
-
-bool capture_is_mine(void)
-{
-    return capture_mine > 0 && capture_is_any();
-}
-
-bool capture_is_active(CUstream stream)
-{
-    if (__builtin_expect(!capture_is_any(), 1))
-        return false;
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return real.cuStreamIsCapturing == NULL ||
-           real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-           status != CU_STREAM_CAPTURE_STATUS_NONE;
-}
-
-CUresult capture_ask(CUstream stream, bool *is_captured)
-{
-    CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    CUresult result = CUDA_SUCCESS;
-    *is_captured = false;
-    if (!capture_is_any())
-        return result;
-    if (real.cuStreamIsCapturing != NULL)
-        result = real.cuStreamIsCapturing(stream, &status);
-    *is_captured = real.cuStreamIsCapturing == NULL || result != CUDA_SUCCESS ||
-                   status != CU_STREAM_CAPTURE_STATUS_NONE;
-    /* the driver takes nothing there, and the call itself is to say so and spoil the capture */
-    return result == CUDA_ERROR_STREAM_CAPTURE_IMPLICIT ? CUDA_SUCCESS : result;
-}
-
-struct capture_pause capture_pause(void)
-{
-    struct capture_pause pause = {CU_STREAM_CAPTURE_MODE_RELAXED, false};
-    if (capture_is_any() && real.cuThreadExchangeStreamCaptureMode != NULL)
-        pause.is_changed = real.cuThreadExchangeStreamCaptureMode(&pause.mode) == CUDA_SUCCESS;
-    return pause;
-}
-
-void capture_resume(struct capture_pause pause)
-{
-    if (pause.is_changed)
-        real.cuThreadExchangeStreamCaptureMode(&pause.mode);
-}
-
-/* Puts `after` in the place of `before`; false when there is none. */
-static bool replace_origin(CUstream before, CUstream after)
-{
-    for (int i = 0; i < MOST_ORIGINS; i++) {
-        CUstream expected = before;
-        if (__atomic_load_n(&capture_origins[i], __ATOMIC_RELAXED) == before &&
-            __atomic_compare_exchange_n(&capture_origins[i], &expected, after, 0, __ATOMIC_ACQ_REL,
-                                        __ATOMIC_RELAXED))
-            return true;
-    }
-    return false;
-}
-
-/* One capture less. Another thread may end a relaxed one: the own count only errs on the safe side. */
-static void count_end(void)
-{
-    if (capture_mine > 0)
-        capture_mine--;
-    if (capture_is_any())
-        __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL);
-}
-
-void capture_forget_stream(CUstream stream)
-{
-    if (__builtin_expect(!capture_is_any(), 1))
-        return;
-    if (replace_origin(stream, NULL))
-        count_end();
-}
-
-static void begun(CUstream stream, CUresult result)
-{
-    if (result != CUDA_SUCCESS) {
-        __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL);
-        return;
-    }
-    capture_mine++;
-    replace_origin(NULL, stream);
-}
 
 #define BEGIN_CAPTURE(symbol, arguments, values) \
     VGPU_EXPORT CUresult symbol arguments \
     { \
         NEEDS(symbol); \
-        /* counted before it begins: a launch on another thread must not be measured into it */ \
-        __atomic_fetch_add(&capture_count, 1, __ATOMIC_ACQ_REL); \
+        capture_begins(); /* first: a launch on another thread must not be measured into it */ \
         throttle_before_wait(); /* nothing prepaid may go into it either */ \
         CUresult result = real.symbol values; \
-        begun(stream, result); \
+        capture_begun(stream, result); \
         return result; \
     }
 
@@ -124,27 +27,13 @@ BEGIN_CAPTURE(cuStreamBeginCapture_v2_ptsz, (CUstream stream, CUstreamCaptureMod
 BEGIN_CAPTURE(cuStreamBeginCaptureToGraph, GRAPH_ARGUMENTS, GRAPH_VALUES)
 BEGIN_CAPTURE(cuStreamBeginCaptureToGraph_ptsz, GRAPH_ARGUMENTS, GRAPH_VALUES)
 
-/* An ended capture is over even when it was invalid; only a stream that was not captured keeps the
- * count. */
-static CUresult ended(CUstream stream, CUresult result)
-{
-    bool was_none = result == CUDA_ERROR_ILLEGAL_STATE || result == CUDA_ERROR_INVALID_VALUE ||
-                    result == CUDA_ERROR_INVALID_CONTEXT || result == CUDA_ERROR_INVALID_HANDLE ||
-                    result == CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD ||
-                    result == CUDA_ERROR_STREAM_CAPTURE_UNMATCHED ||
-                    result == CUDA_ERROR_NOT_SUPPORTED;
-    if (!was_none) {
-        replace_origin(stream, NULL);
-        count_end();
-    }
-    return result;
-}
-
 #define END_CAPTURE(symbol) \
     VGPU_EXPORT CUresult symbol(CUstream stream, CUgraph *graph) \
     { \
         NEEDS(symbol); \
-        return ended(stream, real.symbol(stream, graph)); \
+        CUresult result = real.symbol(stream, graph); \
+        capture_ended(stream, result); \
+        return result; \
     }
 
 END_CAPTURE(cuStreamEndCapture)

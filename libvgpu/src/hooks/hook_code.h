@@ -2,12 +2,12 @@
 #ifndef VGPU_HOOK_CODE_H
 #define VGPU_HOOK_CODE_H
 
-#include "code/code_load.h"
-#include "compute/collective.h"
-#include "compute/throttle.h"
+#include "compute/cap/collective.h"
+#include "compute/cap/throttle.h"
 #include "hooks/hook.h"
-#include "memory/local_memory.h"
-#include "memory/reconcile.h"
+#include "memory/code/code_load.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/local/local_memory.h"
 
 /* A hook that loads code, as `handle`, its first parameter; the arguments behind it follow. `undo` unloads
  * what does not count; `keep` keeps the charge of what was loaded. */

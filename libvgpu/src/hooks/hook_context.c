@@ -5,41 +5,28 @@
 
 #include <stdbool.h>
 
-#include "compute/collective.h"
-#include "compute/throttle.h"
+#include "compute/cap/collective.h"
+#include "compute/cap/throttle.h"
 #include "hooks/hook.h"
-#include "memory/allocation_map.h"
-#include "memory/context_charge.h"
-#include "memory/deferred_free.h"
-#include "memory/local_memory.h"
-#include "memory/reconcile.h"
-#include "slice/locks.h"
+#include "memory/contexts/context_charge.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/ledger/allocation_map.h"
+#include "memory/ledger/deferred_free.h"
+#include "memory/local/local_memory.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"
 
-static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct charge primary_charge[CONTEXT_DEVICES]; /* by CUDA device */
 static CUcontext primary_context[CONTEXT_DEVICES];    /* NULL: not charged */
 static int primary_references[CONTEXT_DEVICES]; /* atomic: that this process was seen to take */
 
 void contexts_after_fork(void)
 {
-    lock_reset(&context_lock);
     for (int i = 0; i < CONTEXT_DEVICES; i++) {
         primary_charge[i] = (struct charge){.device = CHARGE_NONE};
         primary_context[i] = NULL;
         primary_references[i] = 0;
     }
-}
-
-void contexts_lock(void)
-{
-    lock_take(&context_lock, LOCK_CONTEXTS);
-}
-
-void contexts_unlock(void)
-{
-    lock_give_back(&context_lock);
 }
 
 static void drop_context(CUcontext context)

@@ -1,20 +1,15 @@
-/* What the hooks of contexts share: one lock, and the accounts of primary contexts. */
+/* What the hooks of contexts share: the accounts of primary contexts. */
 #ifndef VGPU_HOOK_CONTEXT_H
 #define VGPU_HOOK_CONTEXT_H
 
-#include "memory/charge.h"
+#include "memory/contexts/context_charge.h"
 
 #define CONTEXT_DEVICES 64 /* CUDA devices whose primary context is accounted */
-
-/* Contexts are few and slow to make: one lock serialises making, ending and setting the limits of
- * them, so that a measurement sees one at a time. */
-void contexts_lock(void);
-void contexts_unlock(void);
 
 /* For fork.c. */
 void contexts_after_fork(void);
 
-/* All below: under the lock. */
+/* All below: under the lock of contexts (context_charge.h). */
 
 /* Retains the primary context and charges it if it is the first to. */
 CUresult primary_retain(CUcontext *context, CUdevice device);

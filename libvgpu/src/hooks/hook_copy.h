@@ -5,7 +5,7 @@
 #ifndef VGPU_HOOK_COPY_H
 #define VGPU_HOOK_COPY_H
 
-#include "compute/copy_place.h"
+#include "compute/measure/copy_place.h"
 #include "hooks/hook_launch.h"
 
 #define COPY_SIDE(address) ((struct copy_side){CU_MEMORYTYPE_UNIFIED, address})

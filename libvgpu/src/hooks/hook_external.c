@@ -11,8 +11,8 @@
 #include <sys/mman.h>
 
 #include "hooks/hook.h"
-#include "memory/charge.h"
-#include "memory/shared_memory.h"
+#include "memory/ledger/charge.h"
+#include "memory/shared/shared_memory.h"
 #include "slice/locks.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"

@@ -1,9 +1,9 @@
 /* Hooks of graphs that hold memory: what they need is noted when they are made executable, and
  * reserved when they are uploaded or launched (the launches are in hook_launch.c). */
 #include "hooks/hook.h"
-#include "memory/graph_memory.h"
-#include "memory/local_memory.h"
-#include "memory/pool.h"
+#include "memory/graphs/graph_memory.h"
+#include "memory/local/local_memory.h"
+#include "memory/pools/pool.h"
 #include "slice/region.h"
 
 /* An executable graph that is being made. */

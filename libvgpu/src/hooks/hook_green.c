@@ -6,14 +6,14 @@
  * be asked; all else stays charged until the primary context ends. */
 #include <stdbool.h>
 
-#include "compute/throttle.h"
+#include "compute/cap/throttle.h"
 #include "hooks/hook.h"
 #include "hooks/hook_context.h"
-#include "memory/allocation_map.h"
-#include "memory/context_charge.h"
-#include "memory/deferred_free.h"
-#include "memory/local_memory.h"
-#include "memory/reconcile.h"
+#include "memory/contexts/context_charge.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/ledger/allocation_map.h"
+#include "memory/ledger/deferred_free.h"
+#include "memory/local/local_memory.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"

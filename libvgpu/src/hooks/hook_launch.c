@@ -8,14 +8,14 @@
  * the refusal. */
 #include <stddef.h>
 
-#include "compute/collective.h"
-#include "compute/uncapped.h"
+#include "compute/cap/collective.h"
+#include "compute/cap/uncapped.h"
 #include "hooks/hook_launch.h"
-#include "memory/deferred_free.h"
-#include "memory/graph_memory.h"
-#include "memory/local_functions.h"
-#include "memory/pool.h"
-#include "memory/reconcile.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/graphs/graph_memory.h"
+#include "memory/ledger/deferred_free.h"
+#include "memory/local/local_functions.h"
+#include "memory/pools/pool.h"
 
 __thread struct local_growth launch_growth;
 static __thread struct launch launch_under_way; /* behind a thunk */

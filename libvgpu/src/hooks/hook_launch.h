@@ -4,12 +4,12 @@
 #ifndef VGPU_HOOK_LAUNCH_H
 #define VGPU_HOOK_LAUNCH_H
 
-#include "compute/gate.h"
-#include "compute/prepaid.h"
-#include "compute/throttle.h"
-#include "hooks/export.h"
+#include "compute/cap/gate.h"
+#include "compute/cap/prepaid.h"
+#include "compute/cap/throttle.h"
+#include "driver/export.h"
 #include "hooks/hook.h"
-#include "memory/local_memory.h"
+#include "memory/local/local_memory.h"
 
 /* What was decided about a launch. All zero: it goes to the driver, and nothing else is done. */
 struct launch {

@@ -4,7 +4,7 @@
  * several devices is one call: it waits for the cap of each device before that call, is charged
  * to each, and never waits between its parts, whose kernels may wait for one another. */
 #include "hooks/hook_launch.h"
-#include "memory/local_functions.h"
+#include "memory/local/local_functions.h"
 #include "vgpu/contract.h"
 
 /* The driver refuses a grid without blocks. */

@@ -10,11 +10,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "compute/capture.h"
+#include "driver/capture.h"
 #include "hooks/hook.h"
 #include "hooks/hook_context.h"
-#include "memory/allocation_map.h"
-#include "memory/local_memory.h"
+#include "memory/ledger/allocation_map.h"
+#include "memory/local/local_memory.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"

@@ -1,9 +1,9 @@
 /* Hooks of plain device memory: reserve in the ledger, call the driver, keep the charge or give it
  * back. */
 #include "hooks/hook.h"
-#include "memory/charge.h"
-#include "memory/piece.h"
-#include "memory/reconcile.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/ledger/charge.h"
+#include "memory/ledger/piece.h"
 #include "vgpu/contract.h"
 
 #define ALLOCATE(symbol, parameters, reserve, kind, ...) \

@@ -1,6 +1,6 @@
 /* Hooks of modules: code in one context, charged from the load to the unload or the context's end
  * (code_load.h). */
-#include "compute/capture.h"
+#include "driver/capture.h"
 #include "hooks/hook_code.h"
 
 /* Undoes a load that does not count. */

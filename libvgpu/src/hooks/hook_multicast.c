@@ -1,7 +1,7 @@
 /* Hooks of multicast objects: an object takes no memory, and what is bound to it stays charged
  * until it is unbound or the object has ended (vmm.h). */
 #include "hooks/hook.h"
-#include "memory/vmm.h"
+#include "memory/vmm/vmm.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 #include "vgpu/cuda_vmm.h"

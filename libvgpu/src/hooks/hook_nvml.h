@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#include "hooks/export.h"
+#include "driver/export.h"
+#include "driver/real.h"
 #include "hooks/output.h"
-#include "hooks/real.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 

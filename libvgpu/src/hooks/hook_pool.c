@@ -1,12 +1,12 @@
 /* Hooks of stream-ordered memory and of pools. The twins of the per-thread default stream share
  * their original's body. What is put on a captured stream becomes a node of a graph, which takes
  * memory when it is launched (hook_graph_memory.c). */
-#include "compute/capture.h"
+#include "driver/capture.h"
 #include "hooks/hook.h"
-#include "memory/charge.h"
-#include "memory/deferred_free.h"
-#include "memory/pool.h"
-#include "memory/reconcile.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/ledger/charge.h"
+#include "memory/ledger/deferred_free.h"
+#include "memory/pools/pool.h"
 
 /* Allocates from a pool that is locked, and unlocks it. What turns out not to fit is freed again by
  * `give_back`. */

@@ -3,7 +3,7 @@
  * asked only whether it would answer at all (for no room, which costs it no list). */
 #include <string.h>
 
-#include "hooks/driver_processes.h"
+#include "driver/driver_processes.h"
 #include "hooks/hook_nvml.h"
 #include "slice/limits_file.h"
 #include "slice/slot_processes.h"

@@ -4,9 +4,9 @@
 #include "hooks/hook_share.h"
 
 #include "hooks/hook.h"
-#include "memory/charge.h"
-#include "memory/pool.h"
-#include "memory/shared_memory.h"
+#include "memory/ledger/charge.h"
+#include "memory/pools/pool.h"
+#include "memory/shared/shared_memory.h"
 #include "slice/devices.h"
 #include "slice/locks.h"
 #include "slice/region.h"

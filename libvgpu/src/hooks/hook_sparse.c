@@ -10,10 +10,10 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "compute/capture.h"
+#include "driver/capture.h"
 #include "hooks/hook.h"
-#include "memory/sparse_array.h"
-#include "memory/vmm.h"
+#include "memory/vmm/sparse_array.h"
+#include "memory/vmm/vmm.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 #include "vgpu/cuda_vmm.h"

@@ -1,6 +1,6 @@
 /* Hooks of start and lookup: cuInit and cuGetProcAddress. */
-#include "hooks/export.h"
-#include "hooks/real.h"
+#include "driver/export.h"
+#include "driver/real.h"
 #include "hooks/resolve.h"
 #include "slice/mps_limits.h"
 #include "slice/region.h"

@@ -1,7 +1,7 @@
 /* Hooks of the end of a stream, which may come while it has work. The driver takes a handle that it
  * has destroyed for a pointer, so whatever of ours still names the stream is ended before. */
-#include "compute/capture.h"
-#include "compute/throttle.h"
+#include "compute/cap/throttle.h"
+#include "driver/capture.h"
 #include "hooks/hook.h"
 
 #define DESTROY(symbol) \

@@ -2,8 +2,8 @@
  * not charged; but one on the stream of an open measurement would be measured with it, so it ends
  * that first. cuMemcpyDtoH, for which programs wait like for a synchronisation, is in
  * hook_launch.c. */
-#include "compute/gate.h"
-#include "compute/throttle.h"
+#include "compute/cap/gate.h"
+#include "compute/cap/throttle.h"
 #include "hooks/hook.h"
 
 #define TRANSFER(symbol, arguments, values) \

@@ -6,11 +6,11 @@
  * true of the GPU's memory traffic is taken in proportion: nobody measures whose it is. */
 #include <time.h>
 
-#include "compute/cap.h"
-#include "compute/own_samples.h"
-#include "compute/utilisation.h"
-#include "compute/waiting.h"
+#include "compute/cap/cap.h"
+#include "compute/measure/own_samples.h"
+#include "compute/measure/utilisation.h"
 #include "hooks/hook_nvml.h"
+#include "slice/waiting.h"
 
 #define WHOLE_PERCENT 100
 #define US_PER_S 1000000ull

@@ -3,8 +3,8 @@
  * be a slice and it cannot be read, no GPU has. */
 #include "hooks/hook.h"
 #include "hooks/hook_nvml.h"
-#include "memory/granule.h"
-#include "memory/reconcile.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/ledger/granule.h"
 #include "slice/devices.h"
 #include "slice/ledger.h"
 #include "slice/limits_file.h"

@@ -4,9 +4,9 @@
  * The program's own variables are read once and written last: another thread may change them while
  * the driver reads them. */
 #include "hooks/hook.h"
-#include "memory/charge.h"
-#include "memory/reconcile.h"
-#include "memory/vmm.h"
+#include "memory/contexts/reconcile.h"
+#include "memory/ledger/charge.h"
+#include "memory/vmm/vmm.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"

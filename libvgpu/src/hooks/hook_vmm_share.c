@@ -4,9 +4,9 @@
  * Nothing tells how large an imported piece is that nobody of this container exported. It is
  * charged by what is mapped of it, so its bytes are counted when they can be used. */
 #include "hooks/hook.h"
-#include "memory/charge.h"
-#include "memory/shared_memory.h"
-#include "memory/vmm.h"
+#include "memory/ledger/charge.h"
+#include "memory/shared/shared_memory.h"
+#include "memory/vmm/vmm.h"
 #include "slice/devices.h"
 #include "slice/region.h"
 #include "vgpu/contract.h"

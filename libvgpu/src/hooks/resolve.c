@@ -4,8 +4,8 @@
 #include <stdbool.h>
 #include <string.h>
 
-#include "hooks/export.h"
-#include "hooks/real.h"
+#include "driver/export.h"
+#include "driver/real.h"
 #include "slice/entry_notes.h"
 
 extern void *dlsym(void *handle, const char *name);

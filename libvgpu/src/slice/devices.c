@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include "hooks/real.h"
+#include "driver/real.h"
 #include "slice/region.h"
 
 #define CUDA_DEVICES 64

@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#include "slice/log.h"
+#include "driver/log.h"
 #include "slice/region.h"
 
 #define MOST_LINES 8

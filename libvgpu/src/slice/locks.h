@@ -23,7 +23,7 @@
     /* how often an IPC handle is open (hook_share.c) */ \
     LEVEL(LOCK_OPENS) \
     /* one GPU's graph memory (pool_state.h); a launch takes several, by the GPU's ordinal. What is \
-       reserved under it may have to be given back elsewhere first, so all that charge_reclaim \
+       reserved under it may have to be given back elsewhere first, so all that charge_attempt \
        takes is further down */ \
     LEVEL(LOCK_GRAPH_POOL) \
     /* frees that are not reached by their stream yet (deferred_free.c) */ \

@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "driver/log.h"
 #include "slice/limits_file.h"
-#include "slice/log.h"
 
 #define MIB (1024u * 1024u)
 #define ENTRY_BYTES 32 /* ",63=17592186044415M" and its end */

@@ -10,10 +10,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "driver/log.h"
 #include "slice/entry_notes.h"
-#include "slice/fork.h"
 #include "slice/locks.h"
-#include "slice/log.h"
 #include "slice/mps_limits.h"
 #include "slice/slice_files.h"
 #include "slice/slot.h"

@@ -68,6 +68,10 @@ static inline void region_add(uint64_t *counter, int64_t value)
     __atomic_fetch_add(counter, (uint64_t)value, __ATOMIC_RELAXED);
 }
 
+/* Has the handlers of forks called from now on; once a process. False: the C library has no memory
+ * for it. In hooks/fork.c, which knows what every room above has to forget. */
+bool fork_watch(void);
+
 /* For fork.c: around a fork, and in its child. */
 void region_before_fork(void);
 void region_after_fork_in_parent(void);

@@ -10,7 +10,7 @@ MORE_THAN_FIT = 3000
 
 
 def answers(compile_program: Compile, *lines: str) -> list[list[int]]:
-    program = compile_program("collective.c", "libvgpu/src/compute/collective.c")
+    program = compile_program("collective.c", "libvgpu/src/compute/cap/collective.c")
     done = subprocess.run(
         [program], input="\n".join(lines), capture_output=True, text=True, check=True
     )

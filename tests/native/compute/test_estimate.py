@@ -15,7 +15,7 @@ NO_PRICE = 1 << 30
 def ask(compile_program: Compile, *words: object) -> list[int]:
     program = compile_program(
         "estimate_table.c",
-        "libvgpu/src/compute/estimate.c",
+        "libvgpu/src/compute/measure/estimate.c",
         flags=("-fsanitize=address,undefined",),
     )
     done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=60)

@@ -15,7 +15,7 @@ def ask(compile_program: Compile, parts_per_million: float, steps: str) -> tuple
     """Returns the answers, and how many events there are at the end and were misused."""
     program = compile_program(
         "gpu_clock_steps.c",
-        "libvgpu/src/compute/gpu_clock.c",
+        "libvgpu/src/compute/measure/gpu_clock.c",
         flags=("-fsanitize=address,undefined",),
     )
     done = subprocess.run(

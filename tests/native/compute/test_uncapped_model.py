@@ -27,7 +27,7 @@ class Run:
 def run(compile_program: Compile, pattern: str, seed: int = 1) -> Run:
     program = compile_program(
         "uncapped_model.c",
-        "libvgpu/src/compute/uncapped.c",
+        "libvgpu/src/compute/cap/uncapped.c",
         flags=("-Ilibvgpu/src", "-fsanitize=address,undefined", "-Wno-unused-parameter"),
     )
     done = subprocess.run([program, pattern, str(seed)], capture_output=True, text=True, timeout=60)

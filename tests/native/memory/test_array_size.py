@@ -17,7 +17,7 @@ Form = tuple[int, int, int, int, int, int, int]
 
 
 def bounds(compile_program: Compile, forms: Iterable[Form]) -> list[int]:
-    program = compile_program("array_size.c", "libvgpu/src/memory/array_size.c")
+    program = compile_program("array_size.c", "libvgpu/src/memory/ledger/array_size.c")
     text = "\n".join(" ".join(map(str, form)) for form in forms)
     done = subprocess.run([program], input=text, capture_output=True, text=True, check=True)
     return [int(line) for line in done.stdout.split()]

@@ -13,7 +13,7 @@ from support.waiting import PATIENCE_S
 def test_a_mark_lasts_as_long_as_a_copy_of_its_descriptor(
     compile_program: Compile, file: str
 ) -> None:
-    program = compile_program("descriptor_marks.c", "libvgpu/src/memory/descriptor.c")
+    program = compile_program("descriptor_marks.c", "libvgpu/src/memory/shared/descriptor.c")
 
     done = subprocess.run([program, file], capture_output=True, text=True, timeout=PATIENCE_S)
 

@@ -6,10 +6,11 @@ import subprocess
 import pytest
 
 from support import ROOT, Compile
+from support.native_programs import shim_files
 from support.waiting import PATIENCE_S
 
 NAMES = ("local_memory", "local_functions", "local_hand_out")
-PURE = tuple(f"libvgpu/src/memory/{name}.c" for name in NAMES)
+PURE = shim_files(*NAMES)
 SOURCE = "local_questions.c"
 CASES = re.findall(r"^    CASE\((\w+)\)", (ROOT / "tests/native" / SOURCE).read_text(), re.M)
 FLAGS = ("-fsanitize=address,undefined", "-Wno-unused-parameter")

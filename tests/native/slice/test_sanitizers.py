@@ -12,17 +12,14 @@ from pathlib import Path
 import pytest
 
 from support import IS_LONG, ROOT, Compile
+from support.native_programs import shim_files
 from support.waiting import PATIENCE_S
 
-LEDGER = tuple(
-    f"libvgpu/src/slice/{name}.c"
-    for name in ("checksum", "limits_file", "usage_file", "ledger", "life", "pids", "slot")
-)
-MAP = ("libvgpu/src/memory/allocation_map.c",)
+LEDGER = shim_files("checksum", "limits_file", "usage_file", "ledger", "life", "pids", "slot")
+MAP = ("libvgpu/src/memory/ledger/allocation_map.c",)
 RESOLVER = (
     "tests/native/resolve_stubs.c",
-    *(f"libvgpu/src/hooks/{name}.c" for name in ("resolve", "real", "elf_lookup")),
-    "libvgpu/src/slice/log.c",
+    *shim_files("resolve", "real", "elf_lookup", "log"),
 )
 HIDDEN = ("-Wl,--version-script=tests/native/resolve_hidden.map", "-Wno-unused-parameter")
 DRIVERS = ROOT / "libvgpu/sim/lib"
@@ -94,7 +91,7 @@ def test_eight_threads_resolve_every_name_at_once(compile_program: Compile, sani
 
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_eight_threads_note_each_name_once(compile_program: Compile, sanitizer: str) -> None:
-    notes = ("libvgpu/src/slice/entry_notes.c", "libvgpu/src/slice/log.c")
+    notes = ("libvgpu/src/slice/entry_notes.c", "libvgpu/src/driver/log.c")
     program = compile_program("entry_notes_threads.c", *notes, flags=SANITIZERS[sanitizer])
 
     done = run(program)

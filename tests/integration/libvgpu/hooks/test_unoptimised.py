@@ -33,7 +33,7 @@ def test_a_shim_without_optimisation_passes_the_tests_of_the_shim(
     arguments = [argument for argument in COMPILE_ARGS if argument != "-O2"]
     subprocess.run(
         [*command, "-shared", "-fPIC", "-O0", *arguments, *(f"-I{each}" for each in INCLUDES),
-         *map(str, sorted(ROOT.glob("libvgpu/src/*/*.c"))), *LINK_ARGS, "-Wl,-soname,libvgpu.so",
+         *map(str, sorted(ROOT.glob("libvgpu/src/**/*.c"))), *LINK_ARGS, "-Wl,-soname,libvgpu.so",
          *(f"-l{each}" for each in LIBRARIES), "-o", str(tmp_path / "libvgpu.so")],
         cwd=ROOT, check=True, timeout=TESTS_SECONDS,
     )  # fmt: skip

@@ -1,0 +1,102 @@
+/* What one device has in flight for this process: charged launches, and the batches that measure
+ * them. Every charge moves the container's virtual time and is taken out again, with what is then
+ * known of it, when its batch is measured or given up.
+ *
+ * Launches are measured one and all while prices are unknown, while the virtual time is near its
+ * limit, while turns are taken, and while the GPU has more to do than is good to guess: there the
+ * batches follow each other without a gap. Else, with the GPU idle between launches, a launch is
+ * charged by its kind's price, and a rationed sample (ration.h) says what became of that price; what
+ * the kind was charged since its last sample is then corrected by as much.
+ *
+ * Serialised by the lock in `struct flight`, which throttle.c holds around every call here; nothing
+ * here sleeps. All zero is ready to use. */
+#ifndef VGPU_FLIGHT_H
+#define VGPU_FLIGHT_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "compute/measure/estimate.h"
+#include "compute/measure/interlock.h"
+#include "compute/measure/ration.h"
+#include "compute/measure/sample_quality.h"
+#include "compute/measure/stream_habits.h"
+#include "compute/measure/timing.h"
+#include "compute/turns/window.h"
+#include "slice/waiting.h"
+
+#define FLIGHT_BATCH_NS 2000000        /* of estimated work are measured together */
+#define FLIGHT_OVERLAPPING_NS 10000000 /* of virtual time in a burst where streams overlap */
+#define FLIGHT_MOST_NS 6000000         /* of it are in flight */
+#define STALE_AFTER_NS 50000 /* a batch that took this much longer to launch than to run idled */
+
+struct flight {
+    uint32_t device; /* of the slice */
+    pthread_mutex_t lock;
+    struct ticket_lock launches;
+    struct timing timing;
+    struct estimates estimates;
+    struct ration ration;
+    struct window window; /* as last looked at */
+    uint64_t used_window; /* the last one that something was launched in */
+    int64_t in_flight_ns; /* charged and not measured yet */
+    int64_t patience_ns; /* the next unmeasured launch waits so long for the one before; 0: least */
+    int64_t settled_ns;  /* when something came back from the GPU last */
+    int64_t seen_running_ns; /* when the oldest batch was found to run still */
+    int64_t doubted_ns;      /* when a sample was far off its price last */
+    struct stream_habits streams;
+    struct overlap overlap; /* of the batches since a price was learned from such */
+    struct interlock interlock;
+    bool is_held;      /* by the cap, until a burst begins */
+    bool measure_next; /* the last batch was lost: measure one launch alone */
+    bool gave_up;      /* a batch, and none was measured since */
+    bool has_pauses;   /* the GPU idled between launches since a batch was full */
+    bool is_sparse;    /* the GPU is through with a launch before the next one comes */
+    bool is_blind;     /* no measurement has come back for long: do not wait for one */
+};
+
+/* Charges one launch and puts it into a batch on `stream`, if it is measured. True when it is:
+ * flight_launched is to be called once the driver has taken it. */
+bool flight_enlist(struct flight *flight, struct estimate *estimate, CUstream stream,
+                   int64_t now_ns);
+
+/* Puts launches of a kind, charged already, into the open batch, if there is one. */
+void flight_count(struct flight *flight, const struct estimate *kind, int64_t gpu_ns,
+                  int64_t launches, int64_t now_ns);
+
+/* True while launches go to several streams in turn, and what they launch may overlap in a batch. */
+bool flight_overlaps(const struct flight *flight);
+
+/* True where nobody takes turns. */
+bool flight_has_no_turns(const struct flight *flight);
+
+/* Ends the open batch, or gives it up if the GPU has idled in it. While launches of it are on their way,
+ * it stays open, and ends behind them. */
+void flight_close(struct flight *flight, int64_t now_ns);
+
+/* A stream is about to end: so does what is measured on it, while the driver knows it. */
+void flight_forget_stream(struct flight *flight, CUstream stream, int64_t now_ns);
+
+/* The calling thread's launch has been handed to the driver: ends its batch if that ends here. True
+ * when the batch goes on: now is the time to prepay. */
+bool flight_launched(struct flight *flight, int64_t now_ns);
+
+/* True where a launch of that kind cannot be measured with the open batch, which launches of other
+ * threads keep open. */
+bool flight_is_in_the_way(struct flight *flight, const struct estimate *estimate, CUstream stream,
+                          int64_t now_ns);
+
+/* Gives the open batch up if the GPU has idled in it by now. */
+void flight_drop_stale(struct flight *flight, int64_t now_ns);
+
+/* Settles what is left of a context that is about to end, as estimated. */
+void flight_forget(struct flight *flight, CUcontext context, int64_t now_ns);
+
+/* The oldest batch still runs: charges it for as long as that has lasted by now. */
+void flight_charge_overdue(struct flight *flight, int64_t now_ns);
+
+/* Settles every batch that the GPU is through with. */
+void flight_harvest(struct flight *flight, int64_t now_ns);
+
+#endif

@@ -1,0 +1,270 @@
+#include "compute/cap/throttle.h"
+
+#include <string.h>
+
+#include "compute/cap/arrival.h"
+#include "compute/cap/budget.h"
+#include "compute/cap/cap.h"
+#include "compute/cap/flight.h"
+#include "compute/cap/launch_wait.h"
+#include "compute/cap/uncapped.h"
+#include "compute/cap/virtual_time.h"
+#include "compute/cap/wait_histogram.h"
+#include "compute/measure/estimate.h"
+#include "compute/measure/handover.h"
+#include "slice/locks.h"
+#include "slice/region.h"
+#include "slice/waiting.h"
+
+/* A context that ends waits this long for its measurements, or a program could run its work in one
+ * context after another unmeasured. The driver waits for the work anyway. */
+#define MOST_ENDING_NS 2000000000
+#define ENDING_POLL_NS 500000
+
+/* Of a change of processes, what a container is charged for that waited for its cap while others use
+ * the GPU: with the caps of all given out, theirs would have nowhere else to come from. An H100 takes
+ * 127 to 230 us for one. */
+#define CHANGE_PART_NS 50000
+
+/* A driver with no room for more in a channel makes who records an event there wait, with the lock. What
+ * would make room may itself wait for another thread, so nobody waits longer for the lock than this. */
+#define MOST_LOCKED_NS 10000000
+#define LOCK_IS_STUCK (-1)
+
+static struct flight flights[VGPU_MAX_DEVICES]; /* all zero is ready to use but for the device */
+
+static struct flight *flight_of(uint32_t device)
+{
+    struct flight *flight = &flights[device];
+    if (__atomic_load_n(&flight->device, __ATOMIC_RELAXED) != device)
+        __atomic_store_n(&flight->device, device, __ATOMIC_RELAXED);
+    return flight;
+}
+
+void throttle_after_fork(void)
+{
+    memset(flights, 0, sizeof flights);
+    budget_reset();
+}
+
+/* Looks at the grant, says what is wanted, and keeps an elastic container out of debt. */
+static void look(struct flight *flight, int64_t now_ns)
+{
+    flight->window = window_at(flight->device, now_ns);
+    virtual_time_set_percent(region_shared(flight->device), now_ns, cap_percent(flight->device));
+    if (!cap_is_kept(flight->device, &flight->window))
+        virtual_time_forgive(region_shared(flight->device), now_ns);
+}
+
+/* Time in which the program could not go on counts towards what it wants of the GPU. */
+static void count_stall(uint32_t device, int64_t stalled_ns)
+{
+    __atomic_fetch_add(&region_shared(device)->stalled_ns, (uint64_t)stalled_ns, __ATOMIC_RELAXED);
+}
+
+/* Waits, unlocked, for one's turn and then until the launch may start. Returns locked, and with its
+ * place among the container's processes still taken; or unlocked and LOCK_IS_STUCK. */
+static int64_t wait_turn(struct flight *flight, uint64_t key, CUstream stream, int64_t now_ns)
+{
+    struct launch_wait_state wait = launch_wait_begin(now_ns);
+    lock_give_back(&flight->lock);
+    ticket_lock_enter(&flight->launches);
+    for (int64_t counted_ns = now_ns;; counted_ns = now_ns) {
+        if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
+            ticket_lock_leave(&flight->launches);
+            return LOCK_IS_STUCK;
+        }
+        now_ns = waiting_now_ns();
+        count_stall(flight->device, now_ns - counted_ns);
+        flight_harvest(flight, now_ns);
+        look(flight, now_ns);
+        struct estimate *estimate = estimate_find(&flight->estimates, key);
+        enum launch_wait why = launch_wait_again(flight, estimate, stream, &wait, now_ns);
+        if (why == LAUNCH_WAIT_NOTHING || !cap_is_set(flight->device))
+            break;
+        flight_close(flight, now_ns);
+        int64_t until_ns = launch_wait_until(flight, estimate, &wait, why, now_ns);
+        struct window window = flight->window;
+        lock_give_back(&flight->lock);
+        if (window.state == WINDOW_OPEN && (why == LAUNCH_WAIT_CAP || why == LAUNCH_WAIT_TURN))
+            window_yield(flight->device, &window, why == LAUNCH_WAIT_TURN);
+        if (why != LAUNCH_WAIT_CAP)
+            window_want(flight->device, &window, now_ns, why == LAUNCH_WAIT_TURN);
+        if (why == LAUNCH_WAIT_TURN) {
+            window_wait(flight->device, &window, now_ns);
+            continue;
+        }
+        /* A look may take longer than its pause: others need the lock to hand over what it waits for. */
+        int64_t left_ns = waiting_now_ns();
+        int64_t least_ns = left_ns + (left_ns - now_ns);
+        waiting_sleep_until(until_ns > least_ns ? until_ns : least_ns);
+    }
+    ticket_lock_leave(&flight->launches);
+    if (wait.is_capped && flight->window.state == WINDOW_SHARED)
+        virtual_time_advance(region_shared(flight->device), CHANGE_PART_NS,
+                             cap_percent(flight->device));
+    region_add(&region_counters(flight->device)->held_ns, now_ns - wait.since_ns);
+    wait_histogram_note(region_counters(flight->device), now_ns - wait.since_ns);
+    return now_ns;
+}
+
+/* Of several threads' parts at one moment one may be taken for another beginning. */
+static bool has_begun(bool is_collective, int64_t now_ns)
+{
+    static int64_t last_ns; /* atomic: when this process last launched a part of a collective */
+    if (!is_collective)
+        return false;
+    int64_t before_ns = __atomic_exchange_n(&last_ns, now_ns, __ATOMIC_RELAXED);
+    return before_ns != 0 && now_ns - before_ns < THROTTLE_COLLECTIVE_NS;
+}
+
+/* A launch whose thread could not look at what is in flight: charged by its price, not measured. */
+static void charge_blindly(struct flight *flight, uint64_t key, int64_t now_ns)
+{
+    const struct estimate *known = estimate_look(&flight->estimates, key);
+    int64_t price_ns = known == NULL ? ESTIMATE_GUESS_NS : estimate_price(known);
+    virtual_time_charge(region_shared(flight->device), now_ns, price_ns,
+                        cap_percent(flight->device));
+    region_add(&region_counters(flight->device)->launches, 1);
+    region_add(&region_counters(flight->device)->gpu_time_ns, price_ns);
+}
+
+bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream,
+                     bool is_collective)
+{
+    struct flight *flight = flight_of(device);
+    uint64_t key = estimate_key(object, blocks);
+    int64_t now_ns = waiting_now_ns();
+    virtual_time_enter(region_shared(device), now_ns);
+    if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
+        charge_blindly(flight, key, now_ns);
+        return false;
+    }
+    look(flight, now_ns);
+    budget_collect(flight, now_ns);
+    flight_drop_stale(flight, now_ns);
+    struct batch *oldest = timing_oldest(&flight->timing);
+    if (oldest != NULL && now_ns >= oldest->predicted_end_ns)
+        flight_harvest(flight, now_ns);
+    struct estimate *estimate = estimate_find(&flight->estimates, key);
+    window_want(device, &flight->window, now_ns, false);
+    bool waits = !has_begun(is_collective, now_ns) &&
+                 (ticket_lock_is_busy(&flight->launches) ||
+                  launch_wait_new(flight, estimate, stream, now_ns) != LAUNCH_WAIT_NOTHING);
+    if (waits) {
+        now_ns = wait_turn(flight, key, stream, now_ns);
+        if (now_ns == LOCK_IS_STUCK) {
+            charge_blindly(flight, key, waiting_now_ns());
+            return false;
+        }
+        estimate = estimate_find(&flight->estimates, key); /* it may have been replaced */
+    }
+    bool tells = flight_enlist(flight, estimate, stream, now_ns);
+    if (waits) /* once it is charged: the next one must find the virtual time moved */
+        arrival_serve(region_usage(), device, region_slot(), now_ns);
+    handover_own()->key = key;
+    if (!tells)
+        budget_grant(flight, estimate, now_ns);
+    lock_give_back(&flight->lock);
+    return tells;
+}
+
+void throttle_after(uint32_t device)
+{
+    if (!cap_is_set(device) && uncapped_after())
+        return;
+    struct flight *flight = flight_of(device);
+    int64_t now_ns = waiting_now_ns(); /* before the lock: others may have it */
+    if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
+        return; /* whoever looks next gives the batch up */
+    if (flight_launched(flight, now_ns))
+        budget_grant(flight, estimate_find(&flight->estimates, handover_own()->key), now_ns);
+    lock_give_back(&flight->lock);
+}
+
+int64_t throttle_before_wait(void)
+{
+    bool is_arbitrated = false;
+    if (region_open() != REGION_MAPPED)
+        return 0;
+    for (uint32_t device = 0; device < region_device_count(); device++) {
+        struct flight *flight = flight_of(device);
+        is_arbitrated |= flight->window.state != WINDOW_NONE;
+        if (!__atomic_load_n(&flight->timing.is_open, __ATOMIC_RELAXED) &&
+            !budget_is_granted(device))
+            continue;
+        if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
+            continue;
+        flight_close(flight, waiting_now_ns());
+        lock_give_back(&flight->lock);
+    }
+    return is_arbitrated ? waiting_now_ns() : 0;
+}
+
+void throttle_after_wait(int64_t began_ns)
+{
+    if (began_ns == 0 || region_open() != REGION_MAPPED)
+        return;
+    int64_t stalled_ns = waiting_now_ns() - began_ns;
+    for (uint32_t device = 0; device < region_device_count(); device++)
+        if (flights[device].window.state != WINDOW_NONE)
+            count_stall(device, stalled_ns);
+}
+
+void throttle_forget_stream(CUstream stream)
+{
+    if (region_open() != REGION_MAPPED)
+        return;
+    for (uint32_t device = 0; device < region_device_count(); device++) {
+        struct flight *flight = flight_of(device);
+        if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
+            timing_cut(&flight->timing);
+            continue;
+        }
+        flight_forget_stream(flight, stream, waiting_now_ns());
+        lock_give_back(&flight->lock);
+    }
+}
+
+void throttle_forget_functions(void)
+{
+    if (region_open() != REGION_MAPPED)
+        return;
+    for (uint32_t device = 0; device < region_device_count(); device++) {
+        struct flight *flight = flight_of(device);
+        lock_take(&flight->lock, LOCK_THROTTLE);
+        estimate_doubt_all(&flight->estimates);
+        lock_give_back(&flight->lock);
+    }
+}
+
+/* True while a batch of that context is not measured. */
+static bool is_running(const struct timing *timing, CUcontext context)
+{
+    for (uint32_t i = 0; i < timing->count; i++)
+        if (timing->ring[(timing->first + i) % TIMING_BATCHES].context == context)
+            return true;
+    return false;
+}
+
+void throttle_forget_context(CUcontext context)
+{
+    if (region_open() != REGION_MAPPED || context == NULL)
+        return;
+    uncapped_forget_context(context);
+    for (uint32_t device = 0; device < region_device_count(); device++) {
+        struct flight *flight = flight_of(device);
+        int64_t give_up_ns = waiting_now_ns() + MOST_ENDING_NS;
+        lock_take(&flight->lock, LOCK_THROTTLE);
+        flight_close(flight, waiting_now_ns());
+        flight_harvest(flight, waiting_now_ns());
+        while (is_running(&flight->timing, context) && waiting_now_ns() < give_up_ns) {
+            lock_give_back(&flight->lock);
+            waiting_sleep_until(waiting_now_ns() + ENDING_POLL_NS);
+            lock_take(&flight->lock, LOCK_THROTTLE);
+            flight_harvest(flight, waiting_now_ns());
+        }
+        flight_forget(flight, context, waiting_now_ns());
+        lock_give_back(&flight->lock);
+    }
+}
