@@ -9,7 +9,7 @@
 #include "driver/capture.h"
 #include "driver/log.h"
 #include "driver/real.h"
-#include "hooks/hook_context.h"
+#include "memory/contexts/context_charge.h"
 #include "memory/contexts/reconcile.h"
 #include "memory/ledger/granule.h"
 #include "memory/local/local_functions.h"
