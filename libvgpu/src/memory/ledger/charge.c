@@ -42,12 +42,8 @@ void charge_on_shortage(void (*reclaim)(int device))
     }
 }
 
-bool charge_attempt(int device, bool (*attempt)(void *what), void *what)
+bool charge_attempt_again(int device, bool (*attempt)(void *what), void *what)
 {
-    if (attempt(what))
-        return true;
-    if (device < 0)
-        return false;
     for (int i = 0; i < MOST_RECLAIMERS; i++) {
         void (*each)(int) = __atomic_load_n(&reclaimers[i], __ATOMIC_ACQUIRE);
         if (each != NULL)

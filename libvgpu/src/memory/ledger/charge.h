@@ -42,7 +42,11 @@ CUresult charge_refuse(const struct charge *charge);
 /* How everything is reserved: `attempt` is made with `what`, and where it fails, once more after this
  * process has given back what it keeps without using it. Even if nothing was found to give back: another
  * thread may have been first. Returns whether one succeeded. */
-bool charge_attempt(int device, bool (*attempt)(void *what), void *what);
+bool charge_attempt_again(int device, bool (*attempt)(void *what), void *what);
+static inline bool charge_attempt(int device, bool (*attempt)(void *what), void *what)
+{
+    return attempt(what) || (device >= 0 && charge_attempt_again(device, attempt, what));
+}
 
 /* Calls `reclaim` between two attempts on `device`. It may call the driver and take its own locks, and
  * reserves nothing but by charge_try. */

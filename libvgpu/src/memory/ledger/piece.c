@@ -22,7 +22,7 @@ static bool shares_slabs(uint64_t bytes, uint64_t block_bytes)
 /* Says what is to be reserved: in *piece, with nothing charged yet. */
 static void plan(struct piece *piece, int device, uint16_t kind, uint64_t bytes, bool may_share)
 {
-    bool is_known = device >= 0 && region_open() == REGION_MAPPED && region_claim();
+    bool is_known = device >= 0 && region_claim(); /* a device that is found has a slice */
     uint64_t block_bytes = is_known ? granule_bytes((uint32_t)device) : GRANULE_STEP_BYTES;
     bool is_small = may_share && shares_slabs(bytes, block_bytes);
     *piece = (struct piece){
@@ -31,7 +31,7 @@ static void plan(struct piece *piece, int device, uint16_t kind, uint64_t bytes,
         .block_bytes = is_small ? block_bytes : 0};
 }
 
-static bool try_planned(void *what)
+static inline bool try_planned(void *what)
 {
     struct piece *piece = what;
     return charge_try(&piece->charge, piece->charge.device, piece->charge.kind,
