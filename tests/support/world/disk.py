@@ -37,6 +37,7 @@ class AgentDisk:
         process: the one that `arm` is about; None before an agent was started.
         is_full: there is no room.
         points: how many changes were met since it was armed.
+        may_lose_power: what is synced is remembered, for `cut_power`.
     """
 
     def __init__(self, turns: Turns, patch: pytest.MonkeyPatch) -> None:
@@ -45,6 +46,7 @@ class AgentDisk:
         self.process: Process | None = None
         self.is_full = False
         self.points = 0
+        self.may_lose_power = False
         self._kill_at: int | None = None
         self._durable: dict[int, bytes] = {}  # what was synced last, by inode
         self._names: dict[Path, dict[str, int]] = {}  # the same of directories
@@ -68,6 +70,7 @@ class AgentDisk:
 
     def cut_power(self, directory: Path, chance: random.Random) -> None:
         """Leaves of a directory's files what a power cut may leave."""
+        assert self.may_lose_power
         now = {each.name: each for each in directory.iterdir() if each.is_file()}
         names: Mapping[str, int] = {name: path.stat().st_ino for name, path in now.items()}
         content = {path.stat().st_ino: path.read_bytes() for path in now.values()}
@@ -89,6 +92,8 @@ class AgentDisk:
     def _noted_after(self, sync: Callable[[int], None]) -> Callable[[int], None]:
         def noted(descriptor: int) -> None:
             sync(descriptor)
+            if not self.may_lose_power:
+                return
             status = os.fstat(descriptor)
             path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
             if stat.S_ISDIR(status.st_mode):

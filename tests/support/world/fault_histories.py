@@ -31,6 +31,7 @@ class UnderFaults(History):
     """
 
     def __init__(self, node: WorldNode, seed: int, life: Life) -> None:
+        node.disk.may_lose_power = True  # first: the agent starts and syncs in the next call
         super().__init__(node, seed, life)
         self.world = node
         node.restarts = True
