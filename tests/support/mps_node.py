@@ -32,6 +32,7 @@ from support.waiting import PATIENCE_S, wait_until
 from support.warm_program import Program
 
 EXCLUSIVE_PROCESS, DEFAULT_MODE = 3, 0
+_KERNEL = 2  # the parent of its threads
 
 _CONFIG = "version: v1\nsharing:\n  fractional:\n  - {%s, devices: [%s]}\n"
 # In front of the MPS tool: asks it for what it is told, but late where a command begins with a word
@@ -277,24 +278,44 @@ class MpsNode:
                 if end is not None:
                     with contextlib.suppress(BrokenPipeError):
                         end.close()
-        while left := _of_run_dir(self.run_dir):  # one may have forked another meanwhile
+        are_all = False
+        left: list[psutil.Process] = []
+        while left or not are_all:  # one may have forked another meanwhile
+            left, are_all = _of_run_dir(self.run_dir)
             for other in left:
                 with contextlib.suppress(psutil.Error):
                     other.kill()
 
 
-def _of_run_dir(run_dir: Path) -> list[psutil.Process]:
-    """Returns the runners of a run directory, and the daemons with their servers."""
-    found = []
-    for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
+def _of_run_dir(run_dir: Path) -> tuple[list[psutil.Process], bool]:
+    """Returns the runners of a run directory, the daemons with their servers, and if these are all.
+
+    One that ends while it is looked at may have left another that came too late for the list, as
+    runners do that detach themselves. One that begins another program has no command line for a
+    moment, and neither have threads of the kernel.
+    """
+    found, are_all = [], True
+    began_s = psutil.Process().create_time()
+    for pid in psutil.pids():
+        try:
+            process = psutil.Process(pid)
             arguments = process.cmdline()
+            if not arguments:
+                are_all &= process.create_time() < began_s or process.ppid() == _KERNEL
+                continue
             pipe = process.environ().get("CUDA_MPS_PIPE_DIRECTORY", "")
-            # An agent was killed, and a child of it is about to become a runner.
-            is_runner = not {"deviceplugin", "deviceplugin.mps"}.isdisjoint(arguments) and any(
-                str(run_dir) == each.removeprefix("--run-dir=") for each in arguments
-            )
-            is_daemon = pipe.startswith(str(mps_directory(run_dir)))
-            if is_runner or (is_daemon and process.pid != os.getpid()):
-                found.append(process)
-    return found
+        except psutil.ZombieProcess:
+            continue
+        except psutil.NoSuchProcess:
+            are_all = False
+            continue
+        except psutil.Error:
+            continue
+        # An agent was killed, and a child of it is about to become a runner.
+        is_runner = not {"deviceplugin", "deviceplugin.mps"}.isdisjoint(arguments) and any(
+            str(run_dir) == each.removeprefix("--run-dir=") for each in arguments
+        )
+        is_daemon = pipe.startswith(str(mps_directory(run_dir)))
+        if is_runner or (is_daemon and process.pid != os.getpid()):
+            found.append(process)
+    return found, are_all

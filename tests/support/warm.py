@@ -46,6 +46,7 @@ _PATH = "PYTHONPATH"
 _UNTOLD = ("VGPU_TEST_RUN",)  # so that leftovers.py does not take the server for a test's
 _PR_SET_PDEATHSIG = 1
 _ANSWERS_S = PATIENCE_S  # a server, to fork
+_ROOM = "-" * 4000  # in a server's command line, for those of its programs
 _lock = threading.Lock()
 _started: list[Program] = []
 _servers: dict[tuple[object, ...], tuple[socket.socket, "subprocess.Popen[bytes]"]] = {}
@@ -167,7 +168,7 @@ def _start(kind: str, env: Mapping[str, str]) -> tuple[socket.socket, "subproces
     code = f"from support.warm import serve; serve({there.fileno()}, {kind!r})"
     with there:
         server = subprocess.Popen(
-            [sys.executable, "-c", code], cwd=ROOT, pass_fds=[there.fileno()],
+            [sys.executable, "-c", code, _ROOM], cwd=ROOT, pass_fds=[there.fileno()],
             env={key: value for key, value in env.items() if key not in _UNTOLD}
             | {_PATH: f"{ROOT / 'tests'}:{ROOT}"},
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -241,9 +242,22 @@ def _end_as(program: Callable[[], None]) -> None:
     ctypes.PyDLL(None).exit(status)
 
 
+def _show(command: list[str]) -> None:
+    """Makes this the process's command line in ``/proc``, by which tests find processes.
+
+    What it forks shows the same until it runs another program. See proc(5) for the places.
+    """
+    fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+    begin, end = int(fields[45]), int(fields[46])
+    text = b"".join(os.fsencode(word) + b"\0" for word in command)[: end - begin - 1]
+    ctypes.memset(begin, 0, end - begin)
+    ctypes.memmove(begin, text, len(text))
+
+
 def _become(words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> None:
     """Runs a program in this process."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _show([sys.executable, *words])
     for number, (fd, name) in enumerate(zip(fds, ("stdin", "stdout", "stderr"), strict=True)):
         os.dup2(fd, number)
         os.close(fd)

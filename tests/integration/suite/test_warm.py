@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from support import CLIENT_PATH, ROOT, warm
@@ -125,6 +126,7 @@ def test_a_started_program_leads_a_group_where_asked(tmp_path: Path) -> None:
         program = warm.start(["-c", code], os.environ, told, group=True)
     wait_until(log.read_text)
     assert os.getpgid(program.pid) == program.pid
+    assert psutil.Process(program.pid).cmdline()[1:3] == ["-c", code]
 
     os.killpg(program.pid, signal.SIGKILL)
 
