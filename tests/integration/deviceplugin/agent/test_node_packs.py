@@ -110,6 +110,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
 
 def test_it_follows_the_pods_of_its_own_node(cluster: Cluster) -> None:
     assert cluster.server.lists[0]["fieldSelector"] == f"spec.nodeName={NODE}"
+    wait_until(lambda: cluster.server.watches)  # a list is followed once it has been read
     assert cluster.server.watches[0]["fieldSelector"] == f"spec.nodeName={NODE}"
     assert agent_report(cluster.node.run_dir).pods_problem == ""
 
