@@ -137,7 +137,7 @@ def _judged(
     fewer = max(
         100 * (each - got) / each for got, each in zip(packed.left_whole, best, strict=True)
     )
-    # Of the few GPUs of the quick form a single one is more than the bar.
+    # In the quick form one GPU is already more than the bar, because there are so few.
     most = max(MOST_FEWER_PERCENT, 100 / min(best))
     tried = packed.admitted + packed.refused
     return [

@@ -58,7 +58,7 @@ void capture_resume(struct capture_pause pause)
         real.cuThreadExchangeStreamCaptureMode(&pause.mode);
 }
 
-/* Puts `after` in the place of `before`; false when there is none. */
+/* Replaces `before` with `after`; false if `before` is not remembered. */
 static bool replace_origin(CUstream before, CUstream after)
 {
     for (int i = 0; i < MOST_ORIGINS; i++) {

@@ -31,7 +31,8 @@
 #define MOST_LOCKED_NS 10000000
 #define LOCK_IS_STUCK (-1)
 
-static struct flight flights[VGPU_MAX_DEVICES]; /* all zero is ready to use but for the device */
+/* Ready to use when all zero; flight_of sets the device. */
+static struct flight flights[VGPU_MAX_DEVICES];
 
 static struct flight *flight_of(uint32_t device)
 {
