@@ -13,13 +13,15 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.calibration import find_calibration
-from support import Compile
+from support import IS_LONG, Compile
 from support.simulated_driver import driver_version
 from support.slices import make_slice
 from support.virtual_time import Chance, run
 
 CORE_PERCENT = 20  # of those with several threads
 GIB = 1 << 30
+#: With these a fault is seen: an end that is recorded ahead of launches on their way to the driver.
+SEEDS = range(1, 9) if IS_LONG else (3, 5, 7)
 
 
 def share(
@@ -61,7 +63,7 @@ def test_the_share_is_the_cap(
 def test_threads_with_a_stream_each_get_the_share(
     compile_program: Compile, tmp_path: Path, kernel_us: int, threads: int, launches_a_wait: int
 ) -> None:
-    seconds = 8 / threads
+    seconds = {4: 1, 16: 0.6}[threads]
 
     found = share(compile_program, tmp_path, kernel_us, threads, seconds, launches_a_wait)
 
@@ -87,7 +89,7 @@ def test_threads_get_a_high_share_though_their_measurements_overlap(
     assert found == pytest.approx(core_percent, abs=0.5)
 
 
-@pytest.mark.parametrize("seed", range(1, 9))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize(("threads", "launches_a_wait"), [(4, 4), (16, 0)], ids=["wait", "queue"])
 def test_nor_do_they_get_more_on_a_busy_host(
     compile_program: Compile, tmp_path: Path, threads: int, launches_a_wait: int, seed: int

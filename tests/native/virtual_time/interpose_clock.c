@@ -89,7 +89,7 @@ static long wait_for_word(const uint32_t *word, int operation, uint32_t expected
     if (__atomic_load_n(word, __ATOMIC_ACQUIRE) != expected)
         return failed(EAGAIN);
     do
-        if (!turn_wait(world, own, A_WORD, until_ns))
+        if (!turn_wait(world, own, turn_name(A_WORD, word), until_ns))
             return failed(ETIMEDOUT);
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == expected);
     return 0;
@@ -107,7 +107,7 @@ long syscall(long number, ...)
     if (own >= 0 && number == SYS_futex && (command == FUTEX_WAIT || command == FUTEX_WAIT_BITSET))
         return wait_for_word((void *)a[0], (int)a[1], (uint32_t)a[2], (void *)a[3]);
     if (world && number == SYS_futex && command == FUTEX_WAKE)
-        turn_wake(world, A_WORD, INT_MAX);
+        turn_wake(world, turn_name(A_WORD, (void *)a[0]), INT_MAX);
     if (own >= 0 && number == SYS_clock_nanosleep) {
         int error = clock_nanosleep((clockid_t)a[0], (int)a[1], (void *)a[2], (void *)a[3]);
         return error ? failed(error) : 0;

@@ -38,7 +38,7 @@ static int lock_until(pthread_mutex_t *mutex, int64_t until_ns)
     int error;
     while ((error = pthread_mutex_trylock(mutex)) == EBUSY) {
         __atomic_add_fetch(&world->lock_waiters, 1, __ATOMIC_RELAXED);
-        bool woken = turn_wait(world, own, A_LOCK, until_ns);
+        bool woken = turn_wait(world, own, turn_name(A_LOCK, mutex), until_ns);
         __atomic_sub_fetch(&world->lock_waiters, 1, __ATOMIC_RELAXED);
         if (!woken)
             return ETIMEDOUT;
@@ -61,7 +61,7 @@ int pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
     int error = real_unlock(mutex);
     if (world && __atomic_load_n(&world->lock_waiters, __ATOMIC_RELAXED))
-        turn_wake(world, A_LOCK, INT_MAX);
+        turn_wake(world, turn_name(A_LOCK, mutex), INT_MAX);
     return error;
 }
 

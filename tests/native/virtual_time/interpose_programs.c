@@ -91,6 +91,7 @@ static void before_fork(void)
 
 static void in_child(void)
 {
+    real_forked();
     if (own < 0)
         return;
     own = childs;

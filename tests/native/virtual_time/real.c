@@ -33,9 +33,18 @@ bool real_wait(uint32_t *word, uint32_t value)
     return turn_syscall(SYS_futex, (long)word, FUTEX_WAIT, (long)value, (long)&most) != -ETIMEDOUT;
 }
 
+static int32_t own_pid; /* 0: to be asked */
+
 int32_t real_pid(void)
 {
-    return (int32_t)turn_syscall(SYS_getpid, 0, 0, 0, 0);
+    if (own_pid == 0)
+        own_pid = (int32_t)turn_syscall(SYS_getpid, 0, 0, 0, 0);
+    return own_pid;
+}
+
+void real_forked(void)
+{
+    own_pid = 0;
 }
 
 void real_wake(uint32_t *word)
@@ -92,8 +101,8 @@ struct turn_world *turn_map(const char *path, const char *chance)
     if (world != MAP_FAILED && world->now_ns == 0) {
         *world = (struct turn_world){.now_ns = BEGINNING_NS, .next_ns = NEVER_NS, .running = -1};
         if (chance)
-            sscanf(chance, "%" SCNu64 " %" SCNu32 " %" SCNu32, &world->seed, &world->one_in,
-                   &world->late_ns);
+            sscanf(chance, "%" SCNu64 " %" SCNu32 " %" SCNu32 " %" SCNu32, &world->seed,
+                   &world->one_in, &world->late_ns, &world->slack_ns);
     }
     flock(file, LOCK_UN); /* which the mapping would keep */
     close(file);

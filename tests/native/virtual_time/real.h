@@ -7,6 +7,8 @@
 long turn_syscall(long number, long a, long b, long c, long d);
 
 int32_t real_pid(void);
+/* The calling process is the child of a fork. */
+void real_forked(void);
 
 /* Waits for a futex. False where somebody should look whether who has the turn was killed. */
 bool real_wait(uint32_t *word, uint32_t value);

@@ -72,8 +72,9 @@ static void call(struct turn_thread *thread, uint32_t how)
     real_wake(&thread->called);
 }
 
-/* Gives the turn to who goes on first. Called by who had it, or where nobody has. */
-static void hand_on(struct turn_world *world)
+/* Gives the turn to who goes on first. Called by who had it, or where nobody has; `own` is a place whose thread
+ * need not be woken, since it is the caller's. */
+static void hand_on(struct turn_world *world, int own)
 {
     world->running = -1;
     int next = next_one(world);
@@ -91,7 +92,10 @@ static void hand_on(struct turn_world *world)
     world->running = next;
     world->switches++;
     note_next(world);
-    call(thread, CALLED_TO_RUN);
+    if (next == own)
+        thread->called = CALLED_TO_RUN;
+    else
+        call(thread, CALLED_TO_RUN);
 }
 
 static void get_ready(struct turn_world *world, struct turn_thread *thread)
@@ -130,11 +134,13 @@ static void forget(struct turn_world *world, int32_t pid)
             if (world->running == (int)i)
                 world->running = -1;
         }
-    wake(world, A_LOCK, INT_MAX);
+    for (uint32_t i = 0; i < world->used; i++)
+        if (world->threads[i].state == TURN_WAITING && turn_is_name(A_LOCK, world->threads[i].what))
+            wake(world, world->threads[i].what, INT_MAX);
     wake(world, A_FILE, INT_MAX);
     note_next(world);
     if (world->running < 0)
-        hand_on(world);
+        hand_on(world, -1);
 }
 
 static void forget_if_dead(struct turn_world *world)
@@ -222,7 +228,7 @@ int turn_enter(struct turn_world *world)
     }
     place = take_place(world, pid);
     if (world->running < 0)
-        hand_on(world);
+        hand_on(world, place);
     if (place >= 0)
         await(world, &world->threads[place]);
     else
@@ -302,7 +308,7 @@ void turn_end(struct turn_world *world, int place, uint64_t what)
     world->threads[place].state = TURN_FREE;
     wake(world, what, INT_MAX);
     if (world->running == place)
-        hand_on(world);
+        hand_on(world, -1);
     turn_unlock(world);
 }
 
@@ -310,7 +316,7 @@ void turn_yield(struct turn_world *world, int place)
 {
     turn_lock(world);
     get_ready(world, &world->threads[place]);
-    hand_on(world);
+    hand_on(world, place);
     await(world, &world->threads[place]);
 }
 
@@ -320,7 +326,7 @@ int64_t turn_look(struct turn_world *world, int place)
     thread->own_ns += LOOK_NS;
     if (world->late_ns && draw(world) % world->one_in == 0)
         thread->own_ns += draw(world) % world->late_ns;
-    if (thread->own_ns > world->next_ns)
+    if (thread->own_ns - world->slack_ns > world->next_ns)
         turn_yield(world, place);
     if (thread->own_ns > world->now_ns)
         __atomic_store_n(&world->now_ns, thread->own_ns, __ATOMIC_RELEASE);
@@ -336,7 +342,7 @@ bool turn_wait(struct turn_world *world, int place, uint64_t what, int64_t until
     thread->what = what;
     thread->woken = thread->alone = false;
     thread->tie = draw(world);
-    hand_on(world);
+    hand_on(world, place);
     await(world, thread);
     return thread->woken;
 }
@@ -346,7 +352,7 @@ void turn_wake(struct turn_world *world, uint64_t what, int most)
     turn_lock(world);
     wake(world, what, most);
     if (world->running < 0)
-        hand_on(world);
+        hand_on(world, -1);
     turn_unlock(world);
 }
 
@@ -359,7 +365,7 @@ void turn_leave(struct turn_world *world, int place)
 {
     turn_lock(world);
     world->threads[place].state = TURN_AWAY;
-    hand_on(world);
+    hand_on(world, -1);
     turn_unlock(world);
 }
 
@@ -368,6 +374,6 @@ void turn_return(struct turn_world *world, int place)
     turn_lock(world);
     get_ready(world, &world->threads[place]);
     if (world->running < 0)
-        hand_on(world);
+        hand_on(world, place);
     await(world, &world->threads[place]);
 }

@@ -6,7 +6,8 @@
  * runs next. So threads run side by side as on a machine with a processor for each, the clock never goes
  * back, and where all of them wait it jumps to the first moment at which one goes on. Nothing depends on how
  * fast the machine is. A tie is broken by a number that the seed decides, which also takes the
- * processor from a thread now and then.
+ * processor from a thread now and then. A world may let a thread come past that moment by some looks, where
+ * threads that spin side by side would do little but hand on the turn.
  *
  * Programs begin and end within turns. A program that another one starts (fork, then exec) has a place before it
  * is there, and one that ends is waited for by whoever runs next, so no files, locks or memory of it are left
@@ -29,6 +30,17 @@
 #define A_LOCK 1 /* a lock may lie in several programs */
 #define A_WORD 2 /* the same for a futex */
 #define A_FILE 3 /* that something can be read, or written, or that a child has ended */
+
+/* A lock or a word by its place in its page, which is the same in all programs: few others are meant, too. */
+static inline uint64_t turn_name(uint64_t what, const void *object)
+{
+    return what | ((uint64_t)(uintptr_t)object & 0xffc);
+}
+
+static inline bool turn_is_name(uint64_t what, uint64_t name)
+{
+    return name < 0x1000 && (name & 3) == what;
+}
 
 enum turn_state { TURN_FREE, TURN_READY, TURN_WAITING, TURN_AWAY };
 
@@ -54,7 +66,8 @@ struct turn_world {
     uint64_t seed;   /* 0: nothing is left to chance */
     uint32_t
         one_in; /* of so many looks at the clock, one finds that its thread had no processor … */
-    uint32_t late_ns; /* … for at most so long */
+    uint32_t late_ns;  /* … for at most so long */
+    uint32_t slack_ns; /* by which a thread may come past the moment at which another one goes on */
     uint64_t switches;
     int32_t running;       /* -1: nobody */
     int32_t dying;         /* the process that has the turn is about to end; 0: none */
@@ -67,7 +80,7 @@ struct turn_world {
 /* When every world begins: later than any machine has been up, and always the same. */
 #define BEGINNING_NS (1ll << 60)
 
-/* How a world is made, if it is not there yet: three numbers, the seed, one_in and late_ns, or NULL. */
+/* How a world is made, if it is not there yet: four numbers, the seed, one_in, late_ns and slack_ns, or NULL. */
 struct turn_world *turn_map(const char *path, const char *chance);
 
 /* A program begins, or goes on as another one (exec): returns the place of its only thread, which has
