@@ -13,8 +13,8 @@ ZIG    := $(VENV)/.portable
 CUDA12 := build/clients/cuda12
 HEADERS := build/headers
 # Half the time of a test is waiting, for another process or for time to pass. A worker shares what all
-# have imported, and adds 30 to 250 MB of its own. Three for a processor are a fifth quicker.
-WORKERS := $(shell echo $$(( $$(nproc) * 2 )))
+# have imported, and adds 30 to 250 MB of its own. Two for a processor take a fifth longer.
+WORKERS := $(shell echo $$(( $$(nproc) * 3 )))
 C_FILES = $(shell find libvgpu benchmarks tests -name '*.[ch]')
 
 # Where bytecode is not kept, every worker and every program of a test compiles all it imports again:

@@ -240,7 +240,7 @@ int64_t launch_wait_until(struct flight *flight, const struct estimate *estimate
         until_ns = at_most(until_ns, now_ns + AWAITED_NS);
     until_ns = at_most(until_ns, now_ns + MOST_WAITING_NS);
     if (why == LAUNCH_WAIT_GPU ||
-        why == LAUNCH_WAIT_THREAD) /* in vain perhaps: that must not why the others up */
+        why == LAUNCH_WAIT_THREAD) /* in vain perhaps: that must not hold the others up */
         arrival_leave(region_usage(), flight->device, region_slot());
     else
         arrival_wait(region_usage(), flight->device, region_slot(), wait->since_ns, until_ns);
