@@ -102,7 +102,7 @@ def format_table(rows: tuple[HookRow, ...]) -> str:
         )
         reasons = Counter(row.words for row in of_it if not row.is_hooked)
         first = f"| {section} ({len(of_it)}) | {hooks} |"
-        for why, count in reasons.most_common() or [("", "")]:
+        for why, count in reasons.most_common() or [("", 0)]:
             lines.append(f"{first} {count} | {why} |")
             first = "| | |"
     return "\n".join(lines) + "\n"
