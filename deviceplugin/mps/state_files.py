@@ -185,7 +185,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError) as error:
         raise MpsError(f"{path} cannot be read: {error}") from None
     if not isinstance(found, dict):
-        raise MpsError(f"{path} is damaged: it is no object")
+        raise MpsError(f"{path} is damaged: it is not an object")
     return found
 
 

@@ -95,7 +95,7 @@ def prefer(
     gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
     most = max((gpu_units(g, half) for g in gpus.values() if not g.drains), default=0)
     if count < 1:
-        raise AllocationRefused(f"{what} is nothing; ask for 1 to {most}")
+        raise AllocationRefused(f"{what} asks for nothing; ask for 1 to {most}")
     had = list(gpus_of(half, must_include, what)) if must_include else []
     partner = open_allocation(book, family, half, now_s)
     joined = partner.uuids if partner is not None else ()
