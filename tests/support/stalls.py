@@ -23,9 +23,11 @@ class StallWatch:
     def __init__(self) -> None:
         self.longest_seconds = 0.0
         self._is_over = threading.Event()
+        self._before = 0.0
         self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
 
     def __enter__(self) -> "StallWatch":
+        self._before = time.monotonic()  # not in the thread, which may start after a stall
         self._thread.start()
         return self
 
@@ -37,7 +39,7 @@ class StallWatch:
         self._thread.join()
 
     def _watch(self) -> None:
-        before = time.monotonic()
+        before = self._before
         while not self._is_over.is_set():
             time.sleep(SLEEP_SECONDS)
             now = time.monotonic()
