@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+from libvgpu.json_rows import to_rows
+
 from .schemas import (
     OUTPUTS,
     PAGES,
@@ -41,7 +43,7 @@ def main(directory: Path) -> int:
         return 1
     made |= pages
     for path, schema in made.items():
-        path.write_text(json.dumps(schema, indent=2) + "\n")
+        path.write_text(to_rows(schema))
     return 0
 
 
