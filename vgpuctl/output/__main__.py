@@ -10,6 +10,7 @@ from pathlib import Path
 from libvgpu.json_rows import to_rows
 
 from .schemas import (
+    NODE_OUTPUTS,
     OUTPUTS,
     PAGES,
     breaks,
@@ -17,6 +18,7 @@ from .schemas import (
     file_name,
     page_file_name,
     schema_of,
+    schema_of_nodes,
     schema_of_page,
 )
 
@@ -24,6 +26,7 @@ from .schemas import (
 def main(directory: Path) -> int:
     """Writes the files; returns the exit status."""
     made = {directory / file_name(verb): schema_of(verb) for verb in OUTPUTS}
+    made |= {directory / file_name(each): schema_of_nodes(each) for each in NODE_OUTPUTS}
     pages = {directory / page_file_name(page): schema_of_page(page) for page in PAGES}
     broken = [
         f"{path}: {what}"
