@@ -26,8 +26,6 @@ from libvgpu.sim import Machine, ideal_profile
 from .nulldriver import build_client
 
 MIB = 1 << 20
-#: Device memory is given in steps of this size.
-STEP_BYTES = 512
 CONTEXT_BYTES = 2 * MIB
 STAND_STILL_SECONDS = 30.0
 _PROFILE = "h100-80g"
