@@ -128,6 +128,7 @@ fmt: $(LINT)  ## format the Python and the C code
 	$(BIN)/vgpuctl config schema > deploy/config.schema.json
 	$(BIN)/python deploy/grafana/generate.py deploy/chart/files/dashboards
 	$(BIN)/python -m vgpuctl.output docs/schemas
+	$(BIN)/python -m libvgpu.json_rows $$(find benchmarks deploy docs -name '*.json')
 	$(BIN)/python -m vgpuctl.manual docs/man
 
 check: lint node-parts test  ## what CI runs before a merge: lint, all tests in their short form, one version of Kubernetes

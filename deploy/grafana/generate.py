@@ -6,11 +6,12 @@ docs/metrics-and-events.md and of the shares that the chart's rules record. With
 chart's PodMonitor has it, `namespace` and `pod` are those of the container that has a slice.
 """
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from libvgpu.json_rows import to_rows
 
 WIDTH, HEIGHT = 12, 8
 SOURCE = {"type": "prometheus", "uid": "${source}"}
@@ -243,8 +244,7 @@ def main() -> None:
     """Writes all of them."""
     directory = Path(sys.argv[1])
     for each in DASHBOARDS:
-        text = json.dumps(dashboard_object(each), indent=2) + "\n"
-        (directory / f"{each.name}.json").write_text(text)
+        (directory / f"{each.name}.json").write_text(to_rows(dashboard_object(each)))
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from libvgpu.errors import VgpuError
+from libvgpu.json_rows import to_rows
 
 from . import downloads, locks
 
@@ -47,7 +48,7 @@ def renew(mirror: str = downloads.MIRROR) -> None:
     packages = _resolve_debian(mirror)
     stamp = time.strftime(locks.STAMP_FORMAT, time.gmtime())
     content = {"suite": locks.SUITE, "stamp": stamp, "packages": packages}
-    locks.DEBIAN_LOCK.write_text(json.dumps(content, indent=1) + "\n")
+    locks.DEBIAN_LOCK.write_text(to_rows(content))
     for architecture, text in python.items():
         locks.python_lock(architecture).write_text(text)
 

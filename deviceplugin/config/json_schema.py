@@ -24,10 +24,12 @@ from .whole_devices import MigStrategy, Spread, TimeSlice
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
 _COMPUTE = {"enum": [*COMPUTE_MODES, False, None]}  # a bare off is YAML's word for false
-
-
-_SIZE = {"type": "string", "pattern": SIZE_PATTERN}
-_PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
+#: Forms that several keys have.
+_SHARED = {
+    "Size": {"type": "string", "pattern": SIZE_PATTERN},
+    "Percent": {"type": "string", "pattern": PERCENT_PATTERN},
+}
+_SIZE, _PERCENT = ({"$ref": f"#/$defs/{name}"} for name in _SHARED)
 _UNSET = {"type": "null"}
 
 
@@ -100,4 +102,5 @@ def json_schema() -> dict[str, Any]:
         for key, allowed in section["properties"].items():
             if key not in section.get("required", ()):
                 section["properties"][key] = _or_null(allowed)
+    found["$defs"] |= _SHARED
     return {"$schema": _DRAFT, "title": "The node agent's config file, version v1"} | found

@@ -17,7 +17,6 @@
 #define PLACEMENT_MOST_GPUS 128
 #define PLACEMENT_MOST_ASKS 16
 #define PLACEMENT_STEPS 500
-#define PLACEMENT_ANY_NUMBER 1048576 /* containers, where nothing bounds them */
 
 /* What is free of one GPU. */
 struct placement_gpu {

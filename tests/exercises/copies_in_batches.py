@@ -13,7 +13,6 @@ MEASURES = True
 PARTS, PART_BYTES = 4, 16
 CONTENT = bytes(range(1, PARTS * PART_BYTES + 1))
 IN_STREAM_ORDER, POINTER = 1, 1
-PER_THREAD_STREAM = 2
 
 
 class Attributes(ctypes.Structure):

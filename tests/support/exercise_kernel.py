@@ -7,8 +7,6 @@ from typing import Any
 from support.cuda_client import SPIN_PTX
 from support.exercise import Driver
 
-PER_THREAD_STREAM = 2
-
 
 class Config(ctypes.Structure):
     """CUlaunchConfig, as far as the stream; no attributes."""

@@ -29,11 +29,10 @@ def config() -> None:
 @config.command(epilog=examples("vgpuctl config schema > config.schema.json"))
 def schema() -> None:
     """Print the JSON Schema of the config file."""
-    import msgspec
-
     from deviceplugin.config.json_schema import json_schema
+    from libvgpu.json_rows import to_rows
 
-    click.echo(msgspec.json.format(msgspec.json.encode(json_schema())).decode())
+    click.echo(to_rows(json_schema()), nl=False)
 
 
 def _shown(value: object) -> str:

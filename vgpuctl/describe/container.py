@@ -23,7 +23,6 @@ from ..top.rates import TopRow
 from .verdict import Throttle, verdict
 
 _EVENTS = 5
-_NOBODY = "unknown"
 
 
 def describe_container(

@@ -7,7 +7,10 @@ import json
 import sys
 from pathlib import Path
 
+from libvgpu.json_rows import to_rows
+
 from .schemas import (
+    NODE_OUTPUTS,
     OUTPUTS,
     PAGES,
     breaks,
@@ -15,6 +18,7 @@ from .schemas import (
     file_name,
     page_file_name,
     schema_of,
+    schema_of_nodes,
     schema_of_page,
 )
 
@@ -22,6 +26,7 @@ from .schemas import (
 def main(directory: Path) -> int:
     """Writes the files; returns the exit status."""
     made = {directory / file_name(verb): schema_of(verb) for verb in OUTPUTS}
+    made |= {directory / file_name(each): schema_of_nodes(each) for each in NODE_OUTPUTS}
     pages = {directory / page_file_name(page): schema_of_page(page) for page in PAGES}
     broken = [
         f"{path}: {what}"
@@ -41,7 +46,7 @@ def main(directory: Path) -> int:
         return 1
     made |= pages
     for path, schema in made.items():
-        path.write_text(json.dumps(schema, indent=2) + "\n")
+        path.write_text(to_rows(schema))
     return 0
 
 

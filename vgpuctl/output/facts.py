@@ -106,12 +106,6 @@ class Container(TypedDict):
     events: list[Event]
 
 
-class NodeContainer(Container):
-    """The same, of one of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]
-
-
 class Health(TypedDict):
     """Why nothing is given of a GPU, or not all; empty: no reason, null: not known."""
 
@@ -164,9 +158,3 @@ class Gpu(TypedDict):
     slices: list[SliceOfGpu]
     devices: list[WholeDevice]
     events: list[Event]
-
-
-class NodeGpu(Gpu):
-    """The same, of one of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]

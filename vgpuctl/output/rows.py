@@ -109,18 +109,6 @@ class StatusRow(TypedDict):
     drains: Annotated[str, Meta(description="What the GPU waits for; empty: nothing.")] | None
 
 
-class NodePsRow(PsRow):
-    """The same, of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]
-
-
-class NodeStatusRow(StatusRow):
-    """The same, of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]
-
-
 class SetRow(TypedDict):
     """One value of one GPU of the slice."""
 
@@ -133,12 +121,6 @@ class SetRow(TypedDict):
     new: int | str | None
     changed: bool
     pending: Annotated[bool, Meta(description="It holds in processes that start later.")]
-
-
-class NodeSetRow(SetRow):
-    """The same, of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]
 
 
 class EventRow(TypedDict):
@@ -175,12 +157,6 @@ class DoctorRow(TypedDict):
     ]
     message: Annotated[str, Meta(description="What was found, with the values.")]
     fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]
-
-
-class NodeDoctorRow(DoctorRow):
-    """The same, of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]
 
 
 class ConfigShowRow(TypedDict):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,6 @@ from support.waiting import PATIENCE_S, wait_until
 
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 RESOURCES = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
-Run = Callable[..., list[Finding]]
 
 KUBELET = "var/lib/kubelet/config.yaml"
 CONTAINERD, CRIO = "etc/containerd/config.toml", "etc/crio/crio.conf"

@@ -1,7 +1,6 @@
 """The service when its config changes: what is announced, kept on disk, and told."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,6 @@ from libvgpu.limits import ComputeMode, Family
 GIB = 1 << 30
 GPUS = tuple(Gpu(n, f"GPU-{n}", "test", 16 * GIB) for n in range(2))
 BOTH = "{family: vgpu, compute: elastic}"
-Edit = Callable[[str], None]
 
 
 def nobody_listens() -> list[Listed]:
