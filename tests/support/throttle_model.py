@@ -20,7 +20,6 @@ COMPUTE = (
         "budget",
         "estimate",
         "ration",
-        "handover",
     ),
     *("virtual_time", "launch_wait", "window", "arrival", "cap", "sample_quality"),
     *("utilisation", "wait_histogram"),

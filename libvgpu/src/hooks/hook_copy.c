@@ -19,22 +19,23 @@ static int width_of(size_t count)
     return 63 - __builtin_clzll((unsigned long long)count | 1);
 }
 
-struct launch copy_ask(const void *field, const void *kind, struct copy_side target,
-                       struct copy_side source, uint64_t bytes, CUstream stream)
+CUresult copy_ask(struct launch *launch, const void *field, const void *kind,
+                  struct copy_side target, struct copy_side source, uint64_t bytes, CUstream stream)
 {
     if (!cuda_has(field))
-        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
+        return CUDA_ERROR_NOT_INITIALIZED;
     if (bytes == 0 || copy_is_inside(target, source))
-        return launch_ask(field, kind, bytes, stream, false);
+        return launch_ask(launch, field, kind, bytes, stream, false);
     throttle_before_wait();
-    return (struct launch){0};
+    return CUDA_SUCCESS;
 }
 
 #define ROW_COPY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUdeviceptr source, size_t bytes) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                          launch_stream(NULL, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), \
+                        bytes, launch_stream(NULL, per_thread)), \
                real.symbol(target, source, bytes)); \
     }
 
@@ -42,8 +43,9 @@ struct launch copy_ask(const void *field, const void *kind, struct copy_side tar
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUdeviceptr source, size_t bytes, \
                                 CUstream stream) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                          launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), \
+                        bytes, launch_stream(stream, per_thread)), \
                real.symbol(target, source, bytes, stream)); \
     }
 
@@ -61,8 +63,9 @@ ROW_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, 1)
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, \
                                 CUcontext source_context, size_t bytes) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                          launch_stream(NULL, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), \
+                        bytes, launch_stream(NULL, per_thread)), \
                real.symbol(target, target_context, source, source_context, bytes)); \
     }
 
@@ -70,8 +73,9 @@ ROW_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, 1)
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, \
                                 CUcontext source_context, size_t bytes, CUstream stream) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                          launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), \
+                        bytes, launch_stream(stream, per_thread)), \
                real.symbol(target, target_context, source, source_context, bytes, stream)); \
     }
 
@@ -87,16 +91,18 @@ static const struct copy_side array_side = {CU_MEMORYTYPE_ARRAY, 0};
 #define TO_ARRAY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUarray target, size_t offset, CUdeviceptr source, size_t bytes) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &array_copy, array_side, COPY_SIDE(source), bytes, \
-                          launch_stream(NULL, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &array_copy, array_side, COPY_SIDE(source), bytes, \
+                        launch_stream(NULL, per_thread)), \
                real.symbol(target, offset, source, bytes)); \
     }
 
 #define FROM_ARRAY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUarray source, size_t offset, size_t bytes) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &array_copy, COPY_SIDE(target), array_side, bytes, \
-                          launch_stream(NULL, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &array_copy, COPY_SIDE(target), array_side, bytes, \
+                        launch_stream(NULL, per_thread)), \
                real.symbol(target, source, offset, bytes)); \
     }
 
@@ -104,9 +110,8 @@ static const struct copy_side array_side = {CU_MEMORYTYPE_ARRAY, 0};
     VGPU_EXPORT CUresult symbol(CUarray target, size target_offset, CUarray source, \
                                 size source_offset, size bytes) \
     { \
-        LAUNCH(launch_begin(&real.symbol, &array_copy, bytes, launch_stream(NULL, per_thread), \
-                            false), \
-               real.symbol(target, target_offset, source, source_offset, bytes)); \
+        LAUNCH_KIND(symbol, &array_copy, bytes, launch_stream(NULL, per_thread), false, \
+                    real.symbol(target, target_offset, source, source_offset, bytes)); \
     }
 
 TO_ARRAY(cuMemcpyDtoA_v2, 0)
@@ -150,35 +155,31 @@ static uint64_t inside_elements(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t cou
 }
 
 /* Of a batch without anything inside one GPU nothing is charged. */
-static struct launch batch_ask(const void *field, const char *kinds, uint64_t amount, size_t count,
-                               CUstream stream)
+static CUresult batch_ask(struct launch *launch, const void *field, const char *kinds,
+                          uint64_t amount, size_t count, CUstream stream)
 {
     if (amount > 0)
-        return launch_ask(field, &kinds[width_of(count)], amount, stream, false);
+        return launch_ask(launch, field, &kinds[width_of(count)], amount, stream, false);
     throttle_before_wait();
-    return (struct launch){0};
+    return CUDA_SUCCESS;
 }
 
-static struct launch row_batch_begin(const void *field, const CUdeviceptr *targets,
-                                     const CUdeviceptr *sources, const size_t *sizes, size_t count,
-                                     CUstream stream)
+static CUresult row_batch_ask(struct launch *launch, const void *field, const CUdeviceptr *targets,
+                              const CUdeviceptr *sources, const size_t *sizes, size_t count,
+                              CUstream stream)
 {
-    if (gate_is_open())
-        return (struct launch){0};
     if (!cuda_has(field))
-        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
-    return batch_ask(field, batch_copy, inside_bytes(targets, sources, sizes, count), count,
+        return CUDA_ERROR_NOT_INITIALIZED;
+    return batch_ask(launch, field, batch_copy, inside_bytes(targets, sources, sizes, count), count,
                      stream);
 }
 
-static struct launch box_batch_begin(const void *field, const CUDA_MEMCPY3D_BATCH_OP *copies,
-                                     size_t count, CUstream stream)
+static CUresult box_batch_ask(struct launch *launch, const void *field,
+                              const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count, CUstream stream)
 {
-    if (gate_is_open())
-        return (struct launch){0};
     if (!cuda_has(field))
-        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
-    return batch_ask(field, box_batch_copy, inside_elements(copies, count), count, stream);
+        return CUDA_ERROR_NOT_INITIALIZED;
+    return batch_ask(launch, field, box_batch_copy, inside_elements(copies, count), count, stream);
 }
 
 #define BATCH_ARGUMENTS \
@@ -189,16 +190,18 @@ static struct launch box_batch_begin(const void *field, const CUDA_MEMCPY3D_BATC
 #define ROW_BATCH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(BATCH_ARGUMENTS, size_t *failed, CUstream stream) \
     { \
-        LAUNCH(row_batch_begin(&real.symbol, targets, sources, sizes, count, \
-                               launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               row_batch_ask(&launch, &real.symbol, targets, sources, sizes, count, \
+                             launch_stream(stream, per_thread)), \
                real.symbol(BATCH_VALUES, failed, stream)); \
     }
 
 #define ROW_BATCH_V2(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(BATCH_ARGUMENTS, CUstream stream) \
     { \
-        LAUNCH(row_batch_begin(&real.symbol, targets, sources, sizes, count, \
-                               launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               row_batch_ask(&launch, &real.symbol, targets, sources, sizes, count, \
+                             launch_stream(stream, per_thread)), \
                real.symbol(BATCH_VALUES, stream)); \
     }
 
@@ -206,7 +209,9 @@ static struct launch box_batch_begin(const void *field, const CUDA_MEMCPY3D_BATC
     VGPU_EXPORT CUresult symbol(size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, size_t *failed, \
                                 unsigned long long flags, CUstream stream) \
     { \
-        LAUNCH(box_batch_begin(&real.symbol, copies, count, launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               box_batch_ask(&launch, &real.symbol, copies, count, \
+                             launch_stream(stream, per_thread)), \
                real.symbol(count, copies, failed, flags, stream)); \
     }
 
@@ -214,7 +219,9 @@ static struct launch box_batch_begin(const void *field, const CUDA_MEMCPY3D_BATC
     VGPU_EXPORT CUresult symbol(size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, \
                                 unsigned long long flags, CUstream stream) \
     { \
-        LAUNCH(box_batch_begin(&real.symbol, copies, count, launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               box_batch_ask(&launch, &real.symbol, copies, count, \
+                             launch_stream(stream, per_thread)), \
                real.symbol(count, copies, flags, stream)); \
     }
 

@@ -3,7 +3,6 @@
 #include "compute/cap/arrival.h"
 #include "compute/cap/cap.h"
 #include "compute/cap/virtual_time.h"
-#include "compute/measure/handover.h"
 #include "slice/region.h"
 
 #define MOST_WAITING_NS \

@@ -11,7 +11,6 @@
 #include "compute/cap/virtual_time.h"
 #include "compute/cap/wait_histogram.h"
 #include "compute/measure/estimate.h"
-#include "compute/measure/handover.h"
 #include "slice/locks.h"
 #include "slice/region.h"
 #include "slice/waiting.h"
@@ -130,11 +129,12 @@ static void charge_blindly(struct flight *flight, uint64_t key, int64_t now_ns)
     region_add(&region_counters(flight->device)->gpu_time_ns, price_ns);
 }
 
-bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream,
+bool throttle_before(struct launch *launch, const void *object, uint64_t blocks, CUstream stream,
                      bool is_collective)
 {
+    uint32_t device = launch->device;
     struct flight *flight = flight_of(device);
-    uint64_t key = estimate_key(object, blocks);
+    uint64_t key = launch->key = estimate_key(object, blocks);
     int64_t now_ns = waiting_now_ns();
     virtual_time_enter(region_shared(device), now_ns);
     if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
@@ -160,26 +160,25 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
         }
         estimate = estimate_find(&flight->estimates, key); /* it may have been replaced */
     }
-    bool tells = flight_enlist(flight, estimate, stream, now_ns);
+    bool tells = flight_enlist(flight, launch, estimate, stream, now_ns);
     if (waits) /* once it is charged: the next one must find the virtual time moved */
         arrival_serve(region_usage(), device, region_slot(), now_ns);
-    handover_own()->key = key;
     if (!tells)
         budget_grant(flight, estimate, now_ns);
     lock_give_back(&flight->lock);
     return tells;
 }
 
-void throttle_after(uint32_t device)
+void throttle_after(const struct launch *launch)
 {
-    if (!cap_is_set(device) && uncapped_after())
+    if (uncapped_after(launch))
         return;
-    struct flight *flight = flight_of(device);
+    struct flight *flight = flight_of(launch->device);
     int64_t now_ns = waiting_now_ns(); /* before the lock: others may have it */
     if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
         return; /* whoever looks next gives the batch up */
-    if (flight_launched(flight, now_ns))
-        budget_grant(flight, estimate_find(&flight->estimates, handover_own()->key), now_ns);
+    if (flight_launched(flight, launch, now_ns))
+        budget_grant(flight, estimate_find(&flight->estimates, launch->key), now_ns);
     lock_give_back(&flight->lock);
 }
 
