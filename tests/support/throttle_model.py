@@ -12,18 +12,16 @@ COMPUTE = (
         "throttle",
         "flight",
         "sampling",
-        "stream_habits",
-        "interlock",
+        "program_habits",
         "timing",
         "gpu_clock",
         "batch",
         "budget",
         "estimate",
         "ration",
-        "handover",
     ),
-    *("virtual_time", "launch_wait", "window", "arrival", "cap", "sample_quality"),
-    *("utilisation", "wait_histogram"),
+    *("virtual_time", "launch_wait", "window", "launch_queue", "cap", "sample_quality"),
+    "utilisation",
 )
 SLICE = ("limits_file", "usage_file", "checksum")
 MODEL = ("throttle_model", "throttle_model_gpu")

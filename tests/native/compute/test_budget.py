@@ -9,13 +9,13 @@ from support.native_programs import shim_files
 from support.waiting import PATIENCE_S
 
 MILLISECONDS = 3000 if IS_LONG else 300
-SOURCES = ("budget", "handover", "handover_own", "estimate", "ration", "virtual_time", "waiting")
+SOURCES = ("budget", "estimate", "ration", "virtual_time", "waiting")
 KNOWN_KINDS, ALL_KINDS = 8, 16
 
 
 def check(compile_program: Compile, threads: int, kinds: int) -> None:
     program = compile_program(
-        "prepaid_threads.c",
+        "budget_threads.c",
         *shim_files(*SOURCES),
         flags=("-fsanitize=address,undefined", "-Wno-unused-parameter"),
     )
