@@ -11,7 +11,7 @@ from . import gpu_choice as gpu_sources
 from .observe import SeenGpu
 
 if TYPE_CHECKING:
-    from deviceplugin.config.loading import AgentConfig
+    from deviceplugin.model.agent_config import AgentConfig
     from deviceplugin.model.gpus import SickGpu
     from deviceplugin.policy.known_gpus import KnownGpus
 

@@ -13,12 +13,11 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from deviceplugin.config.values import COMPUTE_MODES
 from deviceplugin.model.overrides import LimitChange, Override
 from libvgpu import region
 from libvgpu.allocation_dirs import AllocationDir
 from libvgpu.errors import AllocationRefused, RegionError, UsageError
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, on_left_over
+from libvgpu.limits import COMPUTE_MODES, ComputeMode, ContainerLimits, DeviceLimit, on_left_over
 from libvgpu.sizes import format_size
 
 from . import core_sum, memory_sum

@@ -6,94 +6,18 @@ holds it against them.
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 
 from deviceplugin.model.concurrency import Concurrency
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.device_match import ANY_DEVICE, DeviceMatch, NamePattern
+from deviceplugin.model.fractional import UNIT_STEP_BYTES, FractionalShare, LoneHalves, Placement
 from libvgpu.limits import ComputeMode, Family
-from libvgpu.yamltext import Places
+from libvgpu.places import Places
 
 from . import schema
 from .values import compute_mode, size_bytes
-from .whole_devices import NamePattern
 
-#: The container's memory limit is handed to MPS in MiB, so a unit is whole MiB.
-UNIT_STEP_BYTES = 1 << 20
 FAMILIES = {"mps": Family.MPS, "vgpu": Family.VGPU}
 _MIG_PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+.-][a-z.+-]+)?")
-
-
-class Placement(StrEnum):
-    """Which of several GPUs with room a fraction is put on."""
-
-    BINPACK = "binpack"
-    SPREAD = "spread"
-
-
-class LoneHalves(StrEnum):
-    """Whether a container may ask for core or memory alone."""
-
-    ALLOW = "allow"
-    FORBID = "forbid"
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMatch:
-    """Which devices an entry is for, by what they are.
-
-    Attributes:
-        product: a pattern of NVML's name, ``*`` for any text.
-        mig: None for GPUs and MIG devices alike; whether it is one; or its profile.
-    """
-
-    product: NamePattern | None = None
-    min_bytes: int | None = None
-    max_bytes: int | None = None
-    mig: bool | str | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """It is for every device."""
-        return self == DeviceMatch()
-
-    def fits(self, gpu: Gpu) -> bool:
-        """Returns whether a device is one of them."""
-        if self.product is not None and not self.product.fits(gpu.name):
-            return False
-        if self.min_bytes is not None and gpu.memory_bytes < self.min_bytes:
-            return False
-        if self.max_bytes is not None and not 0 < gpu.memory_bytes <= self.max_bytes:
-            return False  # an unknown name cannot be the one that was meant
-        if isinstance(self.mig, str):
-            return gpu.mig is not None and gpu.mig.profile == self.mig
-        is_cut = gpu.mig is not None or gpu.is_mig_enabled
-        return self.mig is None or is_cut is self.mig
-
-
-_ANY_DEVICE = DeviceMatch()
-
-
-@dataclass(frozen=True, slots=True)
-class FractionalShare:
-    """One entry of ``sharing.fractional``.
-
-    Attributes:
-        devices: indexes or UUIDs; None means all.
-        path: where it stands in the file, for messages.
-        concurrency: of family vgpu; family mps has clients of MPS in any case.
-        lone_halves: whether a container may ask for core or memory alone.
-    """
-
-    family: Family
-    devices: tuple[int | str, ...] | None
-    memory_unit_bytes: int
-    compute: ComputeMode
-    path: str
-    placement: Placement = Placement.BINPACK
-    concurrency: Concurrency = Concurrency.TIME_SLICES
-    match: DeviceMatch = _ANY_DEVICE
-    lone_halves: LoneHalves = LoneHalves.ALLOW
 
 
 def _concurrency(value: str | None, family: Family, path: str, places: Places) -> Concurrency:
@@ -206,7 +130,7 @@ def device_match(match: schema.DeviceMatch | None, path: str, places: Places) ->
         ConfigError: a value that is not allowed, or it selects nothing.
     """
     if match is None:
-        return _ANY_DEVICE
+        return ANY_DEVICE
     least, most = (
         None if size is None else size_bytes(size, f"{path}.{key}", places)
         for key, size in (("minMemory", match.min_memory), ("maxMemory", match.max_memory))

@@ -5,9 +5,9 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.log import event
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.policy.gpu_numbers import names_of_lost, record_of
 from deviceplugin.policy.known_gpus import KnownGpus
 from deviceplugin.policy.layout import Layout, absent_devices, lay_out

@@ -14,12 +14,12 @@ import os
 from collections.abc import Callable, Sequence
 
 from deviceplugin import runtime
-from deviceplugin.config.device_forms import DeviceForms
-from deviceplugin.config.whole_devices import GIVEN_WHOLE
 from deviceplugin.log import event
+from deviceplugin.model.device_forms import DeviceForms
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.held_devices import with_given
 from deviceplugin.model.notices import EventReason, container_notice
+from deviceplugin.model.whole_devices import GIVEN_WHOLE
 from deviceplugin.policy.device_choice import given_devices, prefer_devices
 from deviceplugin.policy.device_resources import DeviceResource, device_of
 from deviceplugin.policy.layout import all_devices

@@ -17,9 +17,9 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deviceplugin.config.loading import LimitRule
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.policy.asked_limits import asked_on

@@ -9,10 +9,11 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.config.loading import AgentConfig, LimitRule
 from deviceplugin.log import event
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half

@@ -7,7 +7,7 @@ of one container are on as many devices as there are; of equals, the first by in
 
 from collections.abc import Sequence
 
-from deviceplugin.config.whole_devices import Spread
+from deviceplugin.model.whole_devices import Spread
 from libvgpu.errors import AllocationRefused
 
 from .device_resources import DeviceResource, OfferedDevice, device_of

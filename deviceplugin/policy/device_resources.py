@@ -16,17 +16,17 @@ from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.config.whole_devices import (
+from deviceplugin.model.device_match import NamePattern
+from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
+from deviceplugin.model.whole_devices import (
     GPU_RESOURCE,
     MIG_PREFIX,
     MigStrategy,
-    NamePattern,
     ReplicaKind,
     Replicas,
     WholeDevices,
 )
-from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 
 from .gpu_numbers import RecordedGpu
 

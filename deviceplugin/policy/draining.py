@@ -15,13 +15,13 @@ changed.
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
-from deviceplugin.config.fractional import LoneHalves, Placement
-from deviceplugin.config.whole_devices import ReplicaKind
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.concurrency import Concurrency
+from deviceplugin.model.fractional import LoneHalves, Placement
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.held_devices import Held
 from deviceplugin.model.units import Half
+from deviceplugin.model.whole_devices import ReplicaKind
 from libvgpu.limits import ComputeMode, Family
 from libvgpu.sizes import format_size
 

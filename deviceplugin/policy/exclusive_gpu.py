@@ -11,11 +11,11 @@ sandbox is made again, after it: then the container that was let start last deci
 
 from collections.abc import Mapping, Set
 
-from deviceplugin.config.whole_devices import MOST_MPS_CLIENTS
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
+from deviceplugin.model.whole_devices import MOST_MPS_CLIENTS
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
 

@@ -8,9 +8,7 @@ reads and reports.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from deviceplugin.config.loading import AgentConfig
-from deviceplugin.config.overrides import SaidFlag
-from deviceplugin.config.source import ConfigText, parse_text
+from deviceplugin.model.agent_config import AgentConfig, ConfigText
 from deviceplugin.model.gpus import Gpu
 from libvgpu.errors import ConfigError
 
@@ -46,23 +44,21 @@ class Candidates:
         self,
         present: ConfigText,
         kept: ConfigText | ConfigError | None,
-        said: tuple[SaidFlag, ...] = (),
-        check_node: Callable[[AgentConfig], None] = lambda config: None,
+        parse: Callable[[ConfigText], AgentConfig],
         record: GpuRecord = NO_RECORD,
     ) -> None:
         """Reads the present config, and the kept one only where it must.
 
         Args:
             kept: the config that was last accepted, why that cannot be told, or None.
-            said: flags of command line and environment, for either.
-            check_node: raises ConfigError where what a config says cannot be on this node.
+            parse: reads either, and raises ConfigError if it is bad or cannot be on this node.
             record: which GPU had which index when the kept one was accepted.
 
         Raises:
             ConfigError: neither can be used; the sentence says why of both.
         """
-        self._present, self._kept, self._said = present, kept, said
-        self._check_node, self._record = check_node, record
+        self._present, self._kept = present, kept
+        self._parse, self._record = parse, record
         self._parsed: AgentConfig | ConfigError
         try:
             self._parsed = self._parse(present)
@@ -118,11 +114,6 @@ class Candidates:
         # A GPU that is lost must not keep the others from being served, so its entry is left out.
         absent = absent_devices(config, known.here)[0]
         return lay_out(config, known.here, absent, known.lost), known
-
-    def _parse(self, text: ConfigText) -> AgentConfig:
-        config = parse_text(text, self._said)
-        self._check_node(config)
-        return config
 
 
 def _both(present: ConfigError, kept: ConfigError) -> ConfigError:

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deviceplugin.config.loading import AgentConfig
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 
 

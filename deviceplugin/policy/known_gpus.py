@@ -11,7 +11,7 @@ index means the GPU that it meant.
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from deviceplugin.config.loading import AgentConfig
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.gpus import Gpu, GpuListing
 
 from .gpu_numbers import GpuRecord, RecordedGpu, lost_of, numbered, with_index

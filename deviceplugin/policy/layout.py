@@ -8,17 +8,12 @@ does not fit together. What of it is in force while slices of an earlier config 
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.config.fractional import (
-    UNIT_STEP_BYTES,
-    FractionalShare,
-    LoneHalves,
-    Placement,
-)
-from deviceplugin.config.loading import AgentConfig
-from deviceplugin.config.whole_devices import ReplicaKind
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.concurrency import Concurrency
+from deviceplugin.model.fractional import UNIT_STEP_BYTES, FractionalShare, LoneHalves, Placement
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
+from deviceplugin.model.whole_devices import ReplicaKind
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode, Family
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from deviceplugin.config.loading import LimitRule
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.limit_rules import LimitRule
 
 
 def matching_rule(

@@ -19,11 +19,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from deviceplugin.config.loading import LimitRule
-from deviceplugin.config.values import COMPUTE_MODES
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
+from libvgpu.limits import (
+    COMPUTE_MODES,
+    ComputeMode,
+    ContainerLimits,
+    DeviceLimit,
+    Family,
+    on_left_over,
+)
 
 from .asked_limits import has_exclusive_gpu, under_mps
 from .raise_permission import may_be_off, may_rise, no_core, no_memory

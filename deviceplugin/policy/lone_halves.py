@@ -4,8 +4,8 @@ Asked when it starts for the first time: only then is it certain that the other 
 since the kubelet asks for the two in random order and does not say for whom.
 """
 
-from deviceplugin.config.fractional import LoneHalves
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.fractional import LoneHalves
 from deviceplugin.model.units import Half, resource_name
 from libvgpu.errors import AllocationRefused
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.config.mig_layouts import MigLayout
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.mig_layouts import MigLayout
 
 
 @dataclass(frozen=True, slots=True)

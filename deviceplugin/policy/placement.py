@@ -17,7 +17,7 @@ free ones allow (`topology.closest`).
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
 from libvgpu.errors import AllocationRefused
 

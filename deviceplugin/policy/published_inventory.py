@@ -8,8 +8,8 @@ given, since its slices are still held.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from deviceplugin.config.fractional import LoneHalves
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.fractional import LoneHalves
 from deviceplugin.model.held_devices import Held
 from deviceplugin.model.published import (
     FORM,

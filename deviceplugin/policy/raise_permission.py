@@ -4,7 +4,7 @@ Only the config permits it, by ``allowRaise: true`` in the rule that matches the
 the GPU's unallocated units bear it; they are then withdrawn from the kubelet.
 """
 
-from deviceplugin.config.loading import LimitRule
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.sizes import format_size

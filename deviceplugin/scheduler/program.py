@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deviceplugin.config.fractional import Placement
 from deviceplugin.http.calls import Limits
 from deviceplugin.http.certificate import Certificate
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.log import event
+from deviceplugin.model.fractional import Placement
 from deviceplugin.scheduler.answers.extender import Extender
 from deviceplugin.scheduler.binding.binder import Binder
 from deviceplugin.scheduler.binding.former_lease import FormerLease

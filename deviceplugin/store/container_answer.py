@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deviceplugin.cdi.mig_minors import MigMinors, capability_nodes
-from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
+from deviceplugin.model.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.policy.device_resources import place_of
 from libvgpu.errors import InventoryError

@@ -13,8 +13,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from deviceplugin.config.source import ConfigText
 from deviceplugin.log import event
+from deviceplugin.model.agent_config import ConfigText
 from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from libvgpu.errors import ConfigError
 

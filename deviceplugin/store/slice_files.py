@@ -18,9 +18,9 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from deviceplugin.config.device_forms import DeviceForms
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.device_forms import DeviceForms
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.model.units import Half
 from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, MIB

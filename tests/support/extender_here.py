@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.simulated_cluster.machines import DOMAIN
-from deviceplugin.config.quotas import Quota
 from deviceplugin.http.calls import Call
 from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.model.quotas import Quota
 from deviceplugin.scheduler.answers.extender import Extender
 from deviceplugin.scheduler.binding.binder import Binder
 from deviceplugin.scheduler.cluster.cluster import Cluster

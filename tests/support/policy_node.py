@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from deviceplugin.config.fractional import LoneHalves, Placement
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
+from deviceplugin.model.fractional import LoneHalves, Placement
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.units import Half

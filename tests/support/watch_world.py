@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.model.agent_config import WatchPolicy
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.notices import Notice
 from deviceplugin.policy.learnt_sizes import MeasuredSizes

@@ -9,9 +9,9 @@ how the config shares a GPU is known only where no rule says `compute` now.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from deviceplugin.config.loading import LimitRule
 from deviceplugin.http.node_slices import NodeSlices
 from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.policy.limit_changes import changed_limits
 from deviceplugin.policy.limit_rules import matching_rule

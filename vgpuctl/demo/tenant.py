@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from deviceplugin.config.loading import AgentConfig
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.units import Half, resource_name
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest
 from libvgpu.errors import UsageError, VgpuError

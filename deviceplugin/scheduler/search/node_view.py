@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.published import PublishedGpu, PublishedNode
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
 from libvgpu.limits import Family

@@ -9,7 +9,7 @@ whole GPUs, it is the node with the fewest empty ones left, so that other nodes 
 import math
 from collections.abc import Mapping
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 
 from .node_view import NodeView
 from .plans import Plan, added, share_left

@@ -4,7 +4,7 @@ One look at each GPU says what the node is for it. The same as `fit` and `score`
 test holds them together. A look at 5 000 nodes is made of this, so it is written for speed.
 """
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
 
 from .demand import Demand

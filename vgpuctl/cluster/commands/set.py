@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-from deviceplugin.config.loading import LimitRule, parse_config
+from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.limit_rules import LimitRule
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.quantities import parse_size
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deviceplugin.config.source import ConfigSource, ConfigText
+from deviceplugin.config.source import ConfigSource
+from deviceplugin.model.agent_config import ConfigText
 from deviceplugin.mps.state_files import (
     FAILED,
     READY,

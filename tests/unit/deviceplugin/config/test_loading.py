@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.loading import AgentConfig, WatchPolicy, load_config, parse_config
+from deviceplugin.config.loading import load_config, parse_config
 from deviceplugin.inventory.nvml import Gpu
+from deviceplugin.model.agent_config import AgentConfig, WatchPolicy
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.policy.layout import Layout, absent_devices, lay_out
 from libvgpu.errors import ConfigError

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.config.loading import AgentConfig, parse_config
+from deviceplugin.config.loading import parse_config
 from deviceplugin.core import enforcement
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.overrides import Override

@@ -10,9 +10,10 @@ from werkzeug.wrappers import Request
 
 from deviceplugin.config.loading import parse_config
 from deviceplugin.config.reload import ConfigWatch
-from deviceplugin.config.source import ConfigSource, ConfigText
+from deviceplugin.config.source import ConfigSource
 from deviceplugin.heartbeats import HELPER_LATE_S, Heartbeats
 from deviceplugin.http.agent_state import LOOP_LATE_S, AgentState, Identity
+from deviceplugin.model.agent_config import ConfigText
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.held_devices import with_given

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from deviceplugin.config.loading import parse_config
-from deviceplugin.config.whole_devices import Spread
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.whole_devices import Spread
 from deviceplugin.policy.device_choice import given_devices, prefer_devices
 from deviceplugin.policy.device_resources import DeviceResource
 from deviceplugin.policy.layout import lay_out

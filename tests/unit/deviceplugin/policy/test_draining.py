@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deviceplugin.config.fractional import Placement
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.concurrency import Concurrency
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of, unit_name
 from deviceplugin.policy import implicit_units, offer, pairing

@@ -1,9 +1,12 @@
 """Which config an agent starts with."""
 
+from functools import partial
+
 import pytest
 
 from deviceplugin.config.overrides import said_flags
-from deviceplugin.config.source import ConfigText
+from deviceplugin.config.source import parse_text
+from deviceplugin.model.agent_config import ConfigText
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.policy.first_config import Candidates
 from libvgpu.errors import ConfigError
@@ -32,7 +35,7 @@ def indexes(first_gpus: tuple[object, ...]) -> list[int]:
 
 @pytest.mark.parametrize("kept", [None, KEPT, UNFIT, BAD, ConfigError("damaged")])
 def test_a_good_one_is_used_whatever_is_kept(kept: ConfigText | ConfigError | None) -> None:
-    first = Candidates(GOOD, kept).fit(GPUS)
+    first = Candidates(GOOD, kept, parse_text).fit(GPUS)
 
     assert indexes(first.layout.gpus) == [0]
     assert (first.problem, first.kept, first.present) == (None, None, GOOD)
@@ -49,7 +52,7 @@ def test_a_good_one_is_used_whatever_is_kept(kept: ConfigText | ConfigError | No
 def test_where_it_is_bad_the_kept_one_is_used_and_its_problem_told(
     present: ConfigText, said: str
 ) -> None:
-    first = Candidates(present, KEPT).fit(GPUS)
+    first = Candidates(present, KEPT, parse_text).fit(GPUS)
 
     assert indexes(first.layout.gpus) == [1]
     assert first.kept is KEPT
@@ -71,7 +74,7 @@ def test_where_both_are_bad_the_sentence_says_why_of_both(
     present: ConfigText, kept: ConfigText | ConfigError | None, said: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        Candidates(present, kept).fit(GPUS)
+        Candidates(present, kept, parse_text).fit(GPUS)
 
     first, _, second = caught.value.message.partition("; and the config kept from before")
     assert first.startswith(("/etc/c.yaml line", "config file /etc/c.yaml"))
@@ -81,20 +84,20 @@ def test_where_both_are_bad_the_sentence_says_why_of_both(
 
 def test_no_gpu_is_asked_for_where_neither_says_anything() -> None:
     with pytest.raises(ConfigError, match="unknown key"):
-        Candidates(BAD, None)
+        Candidates(BAD, None, parse_text)
     with pytest.raises(ConfigError, match="cannot be used"):
-        Candidates(MISSING, BAD)
+        Candidates(MISSING, BAD, parse_text)
 
 
 def test_a_gpu_that_is_absent_is_left_out_of_either() -> None:
-    assert indexes(Candidates(ABSENT, KEPT).fit(GPUS).layout.gpus) == [1]
-    assert indexes(Candidates(BAD, ABSENT).fit(GPUS).layout.gpus) == [1]
+    assert indexes(Candidates(ABSENT, KEPT, parse_text).fit(GPUS).layout.gpus) == [1]
+    assert indexes(Candidates(BAD, ABSENT, parse_text).fit(GPUS).layout.gpus) == [1]
 
 
 def test_flags_of_the_command_line_hold_for_the_kept_one_too() -> None:
     said = said_flags({}, {"NVIDIA_DRIVER_ROOT": "/driver"})
 
-    first = Candidates(BAD, KEPT, said).fit(GPUS)
+    first = Candidates(BAD, KEPT, partial(parse_text, said=said)).fit(GPUS)
 
     assert first.config.said == said
-    assert first.config.forms != Candidates(BAD, KEPT).fit(GPUS).config.forms
+    assert first.config.forms != Candidates(BAD, KEPT, parse_text).fit(GPUS).config.forms

@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.config.loading import AgentConfig, parse_config
-from deviceplugin.config.source import ConfigText
+from deviceplugin.config.loading import parse_config
+from deviceplugin.config.source import parse_text
+from deviceplugin.model.agent_config import AgentConfig, ConfigText
 from deviceplugin.model.gpus import Gpu, GpuListing, MigPart
 from deviceplugin.policy.first_config import Candidates, FirstConfig
 from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, named_indexes, record_of
@@ -35,7 +36,7 @@ def listed(*gpus: Gpu) -> tuple[Gpu, ...]:
 
 def started(text: str, record: GpuRecord, *gpus: Gpu) -> FirstConfig:
     present = ConfigText("c", f"version: v1\n{text}\n")
-    return Candidates(present, None, record=record).fit(listed(*gpus))
+    return Candidates(present, None, parse_text, record).fit(listed(*gpus))
 
 
 def shared(first: FirstConfig) -> list[str]:
@@ -137,7 +138,7 @@ def test_mig_devices_have_the_index_of_their_gpu() -> None:
     record = accepted(text, cut(A, 0), cut(B, 1), C)
     present = ConfigText("c", f"version: v1\n{text}\n")
 
-    first = Candidates(present, None, record=record).fit((cut(B, 0), replace(C, index=1)))
+    first = Candidates(present, None, parse_text, record).fit((cut(B, 0), replace(C, index=1)))
 
     assert [(s.gpu.index, s.gpu.runtime_index, s.gpu.uuid) for s in first.layout.gpus] == [
         (1, 0, "MIG-GPU-b")

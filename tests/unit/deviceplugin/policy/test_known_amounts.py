@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy import placement

@@ -1,7 +1,7 @@
 """Which rule of the config meets a container."""
 
-from deviceplugin.config.loading import LimitRule
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.policy.limit_rules import matching_rule
 
 OWNER = Owner("team-a", "pod", "main")

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.config.loading import LimitRule
 from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.asked_limits import asked_limits
 from deviceplugin.policy.limits_resolver import Origin, ResolvedLimits, Source, resolve

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.config.fractional import LoneHalves
 from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Allocation, AllocationBook
+from deviceplugin.model.fractional import LoneHalves
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.draining import in_force, newly_offered

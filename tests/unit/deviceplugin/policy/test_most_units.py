@@ -5,11 +5,11 @@ import tracemalloc
 import pytest
 
 from deviceplugin.config.loading import parse_config
-from deviceplugin.config.whole_devices import Spread
 from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.kubelet.transport import REQUEST_LIMIT_BYTES
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
+from deviceplugin.model.whole_devices import Spread
 from deviceplugin.policy.device_choice import given_devices, prefer_devices
 from deviceplugin.policy.layout import Layout, lay_out
 from libvgpu.errors import ConfigError

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.config.fractional import Placement
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of, unit_name
 from deviceplugin.policy import implicit_units, offer, pairing

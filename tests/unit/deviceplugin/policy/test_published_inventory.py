@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from deviceplugin.config.fractional import LoneHalves, Placement
 from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.concurrency import Concurrency
+from deviceplugin.model.fractional import LoneHalves, Placement
 from deviceplugin.model.gpus import Gpu, MigPart
 from deviceplugin.model.held_devices import HeldDevice
 from deviceplugin.model.published import (

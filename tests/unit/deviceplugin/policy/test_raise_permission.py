@@ -2,8 +2,8 @@
 
 import pytest
 
-from deviceplugin.config.loading import LimitRule
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.asked_limits import asked_limits
 from deviceplugin.policy.raise_permission import not_permitted

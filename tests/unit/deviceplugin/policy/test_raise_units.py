@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from deviceplugin.config.loading import LimitRule
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.asked_limits import asked_on
 from deviceplugin.policy.layout import Layout, SharedGpu

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.model.agent_config import WatchPolicy
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import THIS_NODE, EventReason, Notice
 from deviceplugin.policy.learnt_sizes import MeasuredSizes, Sizes
