@@ -51,9 +51,9 @@ from deviceplugin.labels.outputs import output_of
 from deviceplugin.labels.publisher import LabelPublisher
 from deviceplugin.labels.source import what_is_offered
 from deviceplugin.mps.keeper import MpsKeeper
-from deviceplugin.policy.known_gpus import devices
-from deviceplugin.policy.layout import Layout
-from deviceplugin.policy.placement import Closest
+from deviceplugin.policy.devices.device_choice import Closest
+from deviceplugin.policy.devices.known_gpus import devices
+from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.agent_lock import only_agent

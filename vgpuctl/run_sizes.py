@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from deviceplugin.policy.learnt_sizes import GpuKind, MeasuredSizes, Sizes
+from deviceplugin.policy.limits.learnt_sizes import GpuKind, MeasuredSizes, Sizes
 from deviceplugin.store.learnt_sizes_file import KeptSizes
 from libvgpu.errors import RegionError
 from libvgpu.ledger_view import read_ledger

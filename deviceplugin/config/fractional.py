@@ -1,7 +1,7 @@
 """``sharing.fractional``: which GPUs and MIG devices are shared in fractions, and how.
 
-Pure: what the entries say, checked as far as that goes without looking at the GPUs; `policy.layout`
-holds it against them.
+Pure: what the entries say, checked as far as that goes without looking at the GPUs;
+`policy.devices.layout` holds it against them.
 """
 
 import re

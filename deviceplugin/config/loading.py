@@ -1,8 +1,8 @@
 """The agent's config file, decoded strictly and checked as a whole.
 
 Reading has two steps. `parse_config` needs no GPU: YAML -> schema (unknown keys and wrong types are
-errors with key and line) -> the values themselves -> `AgentConfig`. `policy.layout.lay_out`
-then holds it against the GPUs that are there. A file is taken whole or not at all.
+errors with key and line) -> the values themselves -> `AgentConfig`. `policy.devices.layout` then
+holds it against the GPUs that are there. A file is taken whole or not at all.
 
 Nothing here keeps state; every value is frozen and may be shared between threads.
 """

@@ -1,7 +1,8 @@
 """What the config says about GPUs and MIG devices that are given whole, or as replicas.
 
 ``flags.migStrategy``, ``resources`` and ``sharing.timeSlicing`` are NVIDIA's, with its meaning; a
-few values of ours are next to them. Pure: `policy.device_resources` holds them against the GPUs.
+few values of ours are next to them. Pure: `policy.devices.device_resources` holds them against the
+GPUs.
 """
 
 import re

@@ -17,12 +17,13 @@ from dataclasses import replace
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import Half, gpu_of, resource_name
-from deviceplugin.policy import mps_replicas, pairing, podresources_listing
-from deviceplugin.policy.bound_pods import Asked, Expected
-from deviceplugin.policy.device_resources import DeviceResource
-from deviceplugin.policy.layout import Layout
-from deviceplugin.policy.placement import Closest
-from deviceplugin.policy.pod_correlation import PodCorrelation
+from deviceplugin.policy.devices import mps_replicas
+from deviceplugin.policy.devices.device_choice import Closest
+from deviceplugin.policy.devices.device_resources import DeviceResource
+from deviceplugin.policy.devices.layout import Layout
+from deviceplugin.policy.pairing import pairing, podresources_listing
+from deviceplugin.policy.pairing.bound_pods import Asked, Expected
+from deviceplugin.policy.pairing.pod_correlation import PodCorrelation
 from deviceplugin.store.slice_files import Answer
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family

@@ -18,7 +18,7 @@ from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.node_label import NodeLabel
 from deviceplugin.model.agent_config import AgentConfig, SaidFlag
 from deviceplugin.model.gpus import Inventory
-from deviceplugin.policy.first_config import Candidates, FirstConfig
+from deviceplugin.policy.devices.first_config import Candidates, FirstConfig
 from deviceplugin.store.kept_config import KeptConfig
 
 from .gpu_follower import first_listing, listed_gpus

@@ -20,11 +20,10 @@ from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.held_devices import with_given
 from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.whole_devices import GIVEN_WHOLE
-from deviceplugin.policy.device_choice import given_devices, prefer_devices
-from deviceplugin.policy.device_resources import DeviceResource, device_of
-from deviceplugin.policy.layout import all_devices
-from deviceplugin.policy.placement import Closest
-from deviceplugin.policy.podresources_listing import device_conflict
+from deviceplugin.policy.devices.device_choice import Closest, given_devices, prefer_devices
+from deviceplugin.policy.devices.device_resources import DeviceResource, device_of
+from deviceplugin.policy.devices.layout import all_devices
+from deviceplugin.policy.pairing.podresources_listing import device_conflict
 from deviceplugin.recovery.confirmation import unconfirmed_devices
 from deviceplugin.store.container_answer import Answer, device_parts
 from deviceplugin.store.mig_nodes import minors_for

@@ -17,12 +17,13 @@ from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half
-from deviceplugin.policy import offer, pairing
-from deviceplugin.policy.device_resources import is_well, place_of
-from deviceplugin.policy.layout import Layout
-from deviceplugin.policy.learnt_sizes import MeasuredSizes, kind_of
-from deviceplugin.policy.limits_resolver import ResolvedLimits
-from deviceplugin.policy.placement import Closest
+from deviceplugin.policy.devices import offer
+from deviceplugin.policy.devices.device_choice import Closest
+from deviceplugin.policy.devices.device_resources import is_well, place_of
+from deviceplugin.policy.devices.layout import Layout
+from deviceplugin.policy.limits.learnt_sizes import MeasuredSizes, kind_of
+from deviceplugin.policy.limits.resolver import ResolvedLimits
+from deviceplugin.policy.pairing import pairing
 from deviceplugin.store.learnt_sizes_file import KeptSizes
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore

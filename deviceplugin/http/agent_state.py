@@ -21,8 +21,8 @@ from deviceplugin.config.effective import effective
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.policy.limits_resolver import ResolvedLimits
-from deviceplugin.policy.mig_layout import mig_differences
+from deviceplugin.policy.devices.mig_layout import mig_differences
+from deviceplugin.policy.limits.resolver import ResolvedLimits
 from deviceplugin.watch.report import WatchFindings
 
 from .pages import line

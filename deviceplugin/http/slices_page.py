@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from deviceplugin import runtime
-from deviceplugin.policy.known_gpus import devices
+from deviceplugin.policy.devices.known_gpus import devices
 from deviceplugin.store.node_state import NodeState
 from libvgpu.slices import read_slices
 

@@ -16,8 +16,8 @@ from deviceplugin.config.source import ConfigSource, parse_text
 from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.log import event
 from deviceplugin.model.agent_config import AgentConfig
-from deviceplugin.policy.first_config import Candidates
-from deviceplugin.policy.layout import absent_devices
+from deviceplugin.policy.devices.first_config import Candidates
+from deviceplugin.policy.devices.layout import absent_devices
 from deviceplugin.store.kept_config import KeptConfig
 from libvgpu.errors import ConfigError, MpsError
 

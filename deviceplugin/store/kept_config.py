@@ -15,7 +15,7 @@ from typing import Any
 
 from deviceplugin.log import event
 from deviceplugin.model.agent_config import ConfigText
-from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
+from deviceplugin.policy.devices.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from libvgpu.errors import ConfigError
 
 from .disk import Disk

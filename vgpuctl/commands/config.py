@@ -116,8 +116,8 @@ def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
 
     found = load_config(file)
     if on_node:
-        from deviceplugin.policy.gpu_numbers import names_of_lost
-        from deviceplugin.policy.layout import lay_out
+        from deviceplugin.policy.devices.gpu_numbers import names_of_lost
+        from deviceplugin.policy.devices.layout import lay_out
 
         from ..node_gpus import gpus_meant_by
 

@@ -65,7 +65,7 @@ COLUMNS = (
 
 
 def change_rows(change: Any) -> list[Row]:
-    """Returns one row per GPU and value of what `limit_changes.changed_limits` says."""
+    """Returns one row per GPU and value of what `limits.changes.changed_limits` says."""
     return [
         {
             "version": OUTPUT_VERSION,
@@ -114,7 +114,7 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> l
                 hint="use the vgpuctl of the agent's version; vgpuctl ps shows the limits",
             ) from None
     from deviceplugin.model.overrides import Override
-    from deviceplugin.policy.limit_changes import changed_limits
+    from deviceplugin.policy.limits.changes import changed_limits
 
     from .. import run_limits
 

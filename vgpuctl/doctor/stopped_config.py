@@ -12,8 +12,8 @@ from deviceplugin.config.mps_root import check_mps_root
 from deviceplugin.config.source import ConfigSource, parse_text
 from deviceplugin.model.agent_config import AgentConfig, ConfigText
 from deviceplugin.model.gpus import Gpu
-from deviceplugin.policy.first_config import Candidates, FirstConfig
-from deviceplugin.policy.mig_layout import mig_differences
+from deviceplugin.policy.devices.first_config import Candidates, FirstConfig
+from deviceplugin.policy.devices.mig_layout import mig_differences
 from deviceplugin.store.kept_config import FILE, KeptConfig
 from libvgpu.errors import ConfigError, VgpuError
 

@@ -6,7 +6,7 @@ later one must be where all that it gets of them certainly is. What chance decid
 
 from deviceplugin.model.pod_requests import ContainerKind
 from deviceplugin.model.units import Half
-from deviceplugin.policy.implicit_units import default_memory
+from deviceplugin.policy.pairing.implicit_units import default_memory
 from libvgpu.limits import Family
 
 from .demand import Ask

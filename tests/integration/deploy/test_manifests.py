@@ -23,7 +23,7 @@ from deviceplugin.model.notices import EventReason, Notice
 from deviceplugin.model.units import Half
 from deviceplugin.mps import runner as mps_command
 from deviceplugin.mps.control_pipe import daemon_environment
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
+from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
 from deviceplugin.store.shim_builds import CONTAINER_DIRECTORY

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.policy.limit_changes import changed_limits
+from deviceplugin.policy.limits.changes import changed_limits
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import AllocationRefused, RegionError, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over

@@ -21,7 +21,7 @@ from deviceplugin.mps.state_files import (
     state_path,
     wanted_path,
 )
-from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
+from deviceplugin.policy.devices.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from deviceplugin.store.kept_config import KeptConfig
 from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR

@@ -8,7 +8,7 @@ from deviceplugin.config.loading import load_config, parse_config
 from deviceplugin.inventory.nvml import Gpu
 from deviceplugin.model.agent_config import AgentConfig, WatchPolicy
 from deviceplugin.model.concurrency import Concurrency
-from deviceplugin.policy.layout import Layout, absent_devices, lay_out
+from deviceplugin.policy.devices.layout import Layout, absent_devices, lay_out
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode, Family
 from support import ROOT

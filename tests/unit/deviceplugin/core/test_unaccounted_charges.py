@@ -12,7 +12,7 @@ from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.devices.layout import lay_out
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore

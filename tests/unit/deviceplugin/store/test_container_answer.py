@@ -18,7 +18,7 @@ from deviceplugin.model.device_forms import (
 )
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu, MigPart
 from deviceplugin.model.units import Half
-from deviceplugin.policy.asked_limits import asked_limits
+from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.store.container_answer import (
     Answer,
     DeviceNode,
