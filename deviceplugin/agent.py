@@ -27,7 +27,6 @@ from deviceplugin.core.service import SliceService
 from deviceplugin.core.time_slices import TimeSlices
 from deviceplugin.http.agent_state import AgentState, Identity
 from deviceplugin.http.control_api import ControlApi
-from deviceplugin.http.listeners import AGENT_SOCKET, join_address, tcp_listener, unix_listener
 from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.http.remembered_page import RememberedPage
@@ -56,6 +55,7 @@ from deviceplugin.policy.devices.known_gpus import devices
 from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
+from deviceplugin.serving.listeners import AGENT_SOCKET, join_address, tcp_listener, unix_listener
 from deviceplugin.store.agent_lock import only_agent
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.event_file import EventFile, events_page

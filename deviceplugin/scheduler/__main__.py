@@ -10,14 +10,14 @@ import click
 from deviceplugin import log
 from deviceplugin.config.loading import is_domain
 from deviceplugin.heap import return_freed_memory
-from deviceplugin.http.calls import Limits
-from deviceplugin.http.certificate import Certificate
-from deviceplugin.http.listeners import join_address, split_address, tcp_listener
 from deviceplugin.kube.api_client import SERVICE_ACCOUNT, ApiServer
 from deviceplugin.model.fractional import Placement
 from deviceplugin.scheduler.cluster.freshness import DEFAULT_LIMIT_S
 from deviceplugin.scheduler.cluster.quota_file import QuotaFile
 from deviceplugin.scheduler.wire.volcano import DEFAULT_WEIGHT
+from deviceplugin.serving.calls import Limits
+from deviceplugin.serving.certificate import Certificate
+from deviceplugin.serving.listeners import join_address, split_address, tcp_listener
 from deviceplugin.stopping import stop_on_signals
 from libvgpu.errors import UsageError, VgpuError
 

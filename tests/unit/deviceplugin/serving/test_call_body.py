@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.http.call_body import Body, declared_length
-from deviceplugin.http.call_places import ClientGone
-from deviceplugin.http.calls import CallRefused, Limits
+from deviceplugin.serving.call_body import Body, declared_length
+from deviceplugin.serving.call_places import ClientGone
+from deviceplugin.serving.calls import CallRefused, Limits
 
 LIMITS = Limits(body_bytes=1000, bodies_bytes=1500)
 

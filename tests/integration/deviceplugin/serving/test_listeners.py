@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.http.listeners import join_address, split_address, tcp_listener
 from deviceplugin.http.server import HttpServer
 from deviceplugin.scheduler.__main__ import _advertised
 from deviceplugin.scheduler.binding.leader import Identity
+from deviceplugin.serving.listeners import join_address, split_address, tcp_listener
 from libvgpu.errors import UsageError
 from support.waiting import PATIENCE_S
 
@@ -36,7 +36,7 @@ except OSError:
     sys.exit(77)
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any:
     fcntl.ioctl(any, 0x8914, struct.pack("16sH14x", b"lo", 1))  # SIOCSIFFLAGS, IFF_UP
-from deviceplugin.http.listeners import tcp_listener
+from deviceplugin.serving.listeners import tcp_listener
 from libvgpu.errors import UsageError
 for address in sys.argv[3:]:
     reached = []

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from deviceplugin.http.timed_streams import HeadTooLong, Pace, TimedReader, TimedWriter
+from deviceplugin.serving.timed_streams import HeadTooLong, Pace, TimedReader, TimedWriter
 
 PACE = Pace(grace_s=2.0, bytes_s=100, most_s=10.0)
 

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from deviceplugin.http.call_server import CallServer
-from deviceplugin.http.calls import TEXT, Answer, Call, Limits
-from deviceplugin.http.certificate import Certificate
-from deviceplugin.http.listeners import tcp_listener
+from deviceplugin.serving.call_server import CallServer
+from deviceplugin.serving.calls import TEXT, Answer, Call, Limits
+from deviceplugin.serving.certificate import Certificate
+from deviceplugin.serving.listeners import tcp_listener
 from support.extender_process import make_certificate
 from support.waiting import PATIENCE_S, wait_until
 

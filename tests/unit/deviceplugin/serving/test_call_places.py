@@ -2,8 +2,8 @@
 
 import pytest
 
-from deviceplugin.http.call_places import ClientGone, Phase, Place, Places, source_of
-from deviceplugin.http.calls import Limits
+from deviceplugin.serving.call_places import ClientGone, Phase, Place, Places, source_of
+from deviceplugin.serving.calls import Limits
 
 LIMITS = Limits(connections=8, bodies_bytes=1000)
 
