@@ -7,7 +7,7 @@ from deviceplugin.http.node_slices import NodeGpu
 
 from ..observe import SeenGpu
 from ..render import Column, Row, say
-from ..requests import GpuCandidate
+from ..run.requests import GpuCandidate
 from .nodes import PROGRAM, NodeAnswer
 
 

@@ -22,7 +22,7 @@ from ...commands.set import COLUMNS
 from ...examples import examples
 from ...options import output_option
 from ...render import Row, print_listing, printable
-from ...requests import parse_core
+from ...run.requests import parse_core
 from ..config_map import NAME, ConfigText, config_text, labels_of, path, pods_path
 from ..kubectl_calls import change_config_map
 from ..listing import NODE_COLUMN, say_problems

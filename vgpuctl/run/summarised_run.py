@@ -17,9 +17,9 @@ from libvgpu import region
 from libvgpu.errors import RegionError
 from libvgpu.limits import DeviceLimit
 
+from .account import RunAccount, Together
 from .foreground import SideWork, run_in_foreground
-from .run_account import RunAccount, Together
-from .run_summary import EndedRun, lines
+from .summary import EndedRun, lines
 
 
 @dataclass(frozen=True, slots=True)

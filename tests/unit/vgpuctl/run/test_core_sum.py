@@ -8,7 +8,7 @@ import pytest
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
-from vgpuctl import core_sum
+from vgpuctl.run import core_sum
 
 A, B = "GPU-a", "GPU-b"
 STRICT, ELASTIC, OFF = ComputeMode.STRICT, ComputeMode.ELASTIC, ComputeMode.OFF

@@ -7,7 +7,7 @@ import pytest
 from deviceplugin.model.gpus import SickGpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode
-from vgpuctl.requests import (
+from vgpuctl.run.requests import (
     GpuCandidate,
     GpuRequest,
     limits_for,

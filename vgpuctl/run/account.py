@@ -20,8 +20,8 @@ from libvgpu.errors import RegionError
 from libvgpu.region import ContainerUsage, DeviceUsage, ProcessUsage, read_usage
 from libvgpu.usage import Refusal
 
+from ..observe import container_usage
 from .foreground import SideWork
-from .observe import container_usage
 
 _CLAIM = 2  # what the generation of a slot moves by, from one process to the next
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from .command_errors import CommandNotExecutableError, CommandNotFoundError
+from ..command_errors import CommandNotExecutableError, CommandNotFoundError
 
 _PR_SET_PDEATHSIG = 1
 _SI_KERNEL = 0x80  # si_code of what the terminal driver sends

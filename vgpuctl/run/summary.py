@@ -8,8 +8,8 @@ from libvgpu.limits import DeviceLimit, Family
 from libvgpu.sizes import format_size
 from libvgpu.usage import Refusal, is_measured
 
-from .render import format_seconds, printable
-from .run_account import Account, DeviceAccount
+from ..render import format_seconds, printable
+from .account import Account, DeviceAccount
 
 _WIDTH = 13
 

@@ -10,7 +10,7 @@ from deviceplugin.policy.limits.changes import changed_limits
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import AllocationRefused, RegionError, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
-from vgpuctl import run_limits
+from vgpuctl.run import limits as run_limits
 
 GIB = 1 << 30
 A, B = "GPU-a", "GPU-b"

@@ -10,8 +10,8 @@ import pytest
 from libvgpu import allocation_dirs, ownership, region
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
-from vgpuctl import core_sum, memory_sum
-from vgpuctl.requests import GpuRequest
+from vgpuctl.run import core_sum, memory_sum
+from vgpuctl.run.requests import GpuRequest
 
 A, B = "GPU-a", "GPU-b"
 GIB = 1 << 30

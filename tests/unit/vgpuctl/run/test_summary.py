@@ -6,8 +6,8 @@ from pathlib import Path
 from libvgpu.limits import DeviceLimit
 from libvgpu.region import ContainerUsage, DeviceUsage, ProcessUsage
 from libvgpu.usage import KIND_NAMES, Refusal
-from vgpuctl.run_account import RunAccount
-from vgpuctl.run_summary import EndedRun, lines
+from vgpuctl.run.account import RunAccount
+from vgpuctl.run.summary import EndedRun, lines
 
 MIB = 1 << 20
 NOTHING = DeviceUsage(0, 0, dict.fromkeys(KIND_NAMES, 0), 0, 0, 0, 0, 0, (), False, 0, 0, None)
