@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from deviceplugin.config.loading import LimitRule
-from deviceplugin.http.node_slices import NodeSlices
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.overrides import LimitChange, Override
+from deviceplugin.pages.slices import NodeSlices
 from deviceplugin.policy.limit_changes import changed_limits
 from deviceplugin.policy.limit_rules import matching_rule
 from deviceplugin.policy.limits_resolver import Source, resolve

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deviceplugin.config.quotas import Quota
-from deviceplugin.model.published import PublishedNode
+from deviceplugin.pages.published import PublishedNode
 from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.search.plans import Plan
