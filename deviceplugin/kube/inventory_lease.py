@@ -18,7 +18,7 @@ from typing import Protocol
 from deviceplugin import runtime
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.held_devices import Held
-from deviceplugin.model.published import INVENTORY_KEY
+from deviceplugin.pages.published import INVENTORY_KEY
 from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.policy.published.inventory import NodeMoment, published_node
 from deviceplugin.policy.published.size import fitted_value

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from deviceplugin.http.node_slices import NodeGpu
+from deviceplugin.pages.slices import NodeGpu
 
 from ..observe import SeenGpu
 from ..render import Column, Row, say

@@ -9,10 +9,10 @@ how the config shares a GPU is known only where no rule says `compute` now.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from deviceplugin.http.node_slices import NodeSlices
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import LimitChange, Override
+from deviceplugin.pages.slices import NodeSlices
 from deviceplugin.policy.limits.changes import changed_limits
 from deviceplugin.policy.limits.raise_units import RaiseRoom, RaiseUnits
 from deviceplugin.policy.limits.resolver import Source, resolve

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.fractional import LoneHalves
 from deviceplugin.model.held_devices import Held
-from deviceplugin.model.published import (
+from deviceplugin.pages.published import (
     FORM,
     PublishedGpu,
     PublishedNode,

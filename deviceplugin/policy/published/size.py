@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from deviceplugin.model.published import (
+from deviceplugin.pages.published import (
     MOST_BYTES,
     PublishedGpu,
     PublishedNode,

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from deviceplugin.model.allocations import Allocation, AllocationBook
-from deviceplugin.model.published import PublishedSlice
 from deviceplugin.model.units import Half, gpu_of, half_of
+from deviceplugin.pages.published import PublishedSlice
 from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.policy.pairing.implicit_units import complete_start, default_memory
 from deviceplugin.policy.pairing.pairing import JOIN_WINDOW_S

@@ -14,7 +14,7 @@ from deviceplugin.kube.api_client import ApiRefused, ApiUnreachable
 from deviceplugin.kube.inventory_lease import InventoryLease
 from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.published import PublishedNode, decode
+from deviceplugin.pages.published import PublishedNode, decode
 from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.published import size as published_size
 from deviceplugin.policy.published.inventory import NodeMoment

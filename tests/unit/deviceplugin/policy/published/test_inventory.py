@@ -8,7 +8,8 @@ from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.fractional import LoneHalves, Placement
 from deviceplugin.model.gpus import Gpu, MigPart
 from deviceplugin.model.held_devices import HeldDevice
-from deviceplugin.model.published import (
+from deviceplugin.model.units import Half, unit_name
+from deviceplugin.pages.published import (
     MOST_BYTES,
     PublishedGpu,
     PublishedResource,
@@ -16,7 +17,6 @@ from deviceplugin.model.published import (
     decode,
     encode,
 )
-from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.devices.draining import in_force
 from deviceplugin.policy.devices.layout import Layout, SharedGpu, lay_out
 from deviceplugin.policy.devices.mps_replicas import replica_allocation

@@ -6,8 +6,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deviceplugin.http.node_slices import NodeSlices, node_gpus, read_page, without_commands
 from deviceplugin.model.gpus import Gpu, MigPart
+from deviceplugin.pages.slices import NodeSlices, node_gpus, read_page, without_commands
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import VgpuError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family

@@ -3,7 +3,7 @@
 import pytest
 
 from deviceplugin.model.chosen_gpus import ChosenGpus, chosen_gpus
-from deviceplugin.model.published import (
+from deviceplugin.pages.published import (
     FORM,
     PublishedGpu,
     PublishedNode,
