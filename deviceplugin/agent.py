@@ -50,12 +50,13 @@ from deviceplugin.labels.outputs import output_of
 from deviceplugin.labels.publisher import LabelPublisher
 from deviceplugin.labels.source import what_is_offered
 from deviceplugin.mps.keeper import MpsKeeper
+from deviceplugin.pages import AGENT_SOCKET
 from deviceplugin.policy.devices.device_choice import Closest
 from deviceplugin.policy.devices.known_gpus import devices
 from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
-from deviceplugin.serving.listeners import AGENT_SOCKET, join_address, tcp_listener, unix_listener
+from deviceplugin.serving.listeners import join_address, tcp_listener, unix_listener
 from deviceplugin.store.agent_lock import only_agent
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.event_file import EventFile, events_page

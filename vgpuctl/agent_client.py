@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from deviceplugin.serving.listeners import AGENT_SOCKET
+from deviceplugin.pages import AGENT_SOCKET
 from libvgpu.decoding import converter, json_decoder
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 

@@ -10,8 +10,6 @@ from typing import Any
 
 from libvgpu.errors import UsageError, VgpuError
 
-#: The agent's socket in the run directory.
-AGENT_SOCKET = "agent.sock"
 _SOCKET_PATH_BYTES = 107  # sun_path less its final NUL
 _BACKLOG = 64
 #: How a kernel without IPv6 answers, or one that has none switched on.

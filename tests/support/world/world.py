@@ -19,7 +19,7 @@ from deviceplugin import agent, runtime
 from deviceplugin.http.agent_state import AgentState
 from deviceplugin.http.control_api import ControlApi
 from deviceplugin.http.metrics import Metrics
-from deviceplugin.serving.listeners import AGENT_SOCKET
+from deviceplugin.pages import AGENT_SOCKET
 from deviceplugin.settings import AgentSettings
 from vgpuctl import agent_client
 
