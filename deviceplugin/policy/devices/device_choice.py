@@ -16,6 +16,11 @@ from .device_resources import DeviceResource, OfferedDevice, device_of
 Closest = Callable[[Sequence[str], int, Sequence[str]], Sequence[str]]
 
 
+def first_by_index(uuids: Sequence[str], count: int, required: Sequence[str]) -> Sequence[str]:
+    """Returns GPUs without knowing how they are connected."""
+    return [*required, *(u for u in uuids if u not in required)][:count]
+
+
 def prefer_devices(
     resource: DeviceResource,
     available: Sequence[str],

@@ -1,11 +1,12 @@
-"""Which units a container gets: pure policy over the layout and the book.
+"""Whose units these are: pure policy over the layout and the book.
 
 The kubelet allocates core and memory of one container independently, in random order, without
 saying for whom. It admits serially, which decides the plain case:
 
 1. The first `Allocate` of a container *opens* an allocation on the GPU its units are of.
 2. While an allocation of the family is open, the other half's `GetPreferredAllocation` is steered
-   to that GPU, and its `Allocate` joins it. Another GPU there would split the pair: refused.
+   to that GPU (`preference`), and its `Allocate` joins it. Another GPU would split the pair, and is
+   refused.
 3. A second `Allocate` of the *same* half, a refusal, a pod that appeared since, `JOIN_WINDOW_S` or
    the container's start settle the allocation: what comes next belongs to another container.
 
@@ -21,28 +22,19 @@ Everything takes the book and the time as arguments and returns new values or ra
 `AllocationRefused`; the caller enters them into the book under its lock.
 """
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.units import Half, gpus_of, in_order, resource_name, shown, unit_number
-from deviceplugin.policy.devices.device_choice import Closest
-from deviceplugin.policy.devices.exclusive_gpu import check_clients, clients_most, is_full
+from deviceplugin.policy.devices.exclusive_gpu import check_clients
 from deviceplugin.policy.devices.layout import Layout, SharedGpu
-from deviceplugin.policy.devices.offer import FreeUnits, gpu_units, rooms, withdrawn
+from deviceplugin.policy.devices.offer import gpu_units
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
 
-from .bound_pods import Expected
-from .placement import are_whole, one_gpu, whole_gpus
-
 #: The kubelet asks for the halves of one container within milliseconds of each other.
 JOIN_WINDOW_S = 5.0
-
-
-def first_by_index(uuids: Sequence[str], count: int, required: Sequence[str]) -> Sequence[str]:
-    """Returns GPUs without knowing how they are connected."""
-    return [*required, *(u for u in uuids if u not in required)][:count]
 
 
 def open_allocation(
@@ -59,87 +51,6 @@ def open_allocation(
         ):
             return allocation
     return None
-
-
-def prefer(
-    layout: Layout,
-    book: AllocationBook,
-    family: Family,
-    half: Half,
-    available: Sequence[str],
-    must_include: Sequence[str],
-    count: int,
-    now_s: float,
-    closest: Closest = first_by_index,
-    kin: Iterable[Allocation] = (),
-    returned: Set[str] = frozenset(),
-    expected: Expected | None = None,
-) -> list[str]:
-    """Returns the ``count`` units the kubelet had best take.
-
-    Args:
-        available: what the kubelet believes free (with ``must_include``).
-        must_include: what the container has already.
-        count: how many in all.
-        closest: which of several free GPUs lie close together.
-        kin: of plain init containers of the same pod. What they have of the other half, and nobody
-            was given since, the kubelet will give to this container, so it had best be there.
-        returned: units that were offered again a moment ago: unless it offers them, the kubelet may
-            not know yet.
-        expected: of the container that asks; None where that is not known. It decides between GPUs
-            that may be taken, and never about whether the request is refused.
-
-    Raises:
-        AllocationRefused: no single GPU, or no whole ones, can give them, with the numbers.
-    """
-    what = f"{resource_name(layout.resource_domain, family, half)}: {count}"
-    gpus = {g.gpu.uuid: g for g in layout.of_family(family)}
-    most = max((gpu_units(g, half) for g in gpus.values() if not g.drains), default=0)
-    if count < 1:
-        raise AllocationRefused(f"{what} is nothing; ask for 1 to {most}")
-    had = list(gpus_of(half, must_include, what)) if must_include else []
-    partner = open_allocation(book, family, half, now_s)
-    joined = partner.uuids if partner is not None else ()
-    blocked = withdrawn(layout, book, joined) | (returned - set(available))
-    # One that drains counts where the container is already; its units may be of another size.
-    usable = [g for u, g in gpus.items() if not g.drains or u in joined or u in had]
-    room = rooms(usable, book, half, available, must_include, blocked)
-    if partner is not None:
-        _check_join(partner, half, count, gpus, what)
-        here = {uuid: room[uuid] for uuid in partner.uuids}
-        if sum(r.count for r in here.values()) < count or not set(had) <= set(here):
-            free = sum(r.count for r in here.values())
-            raise AllocationRefused(
-                f"{what} cannot join {len(partner.of(half.other))} {half.other} of the same "
-                f"container on GPU {' and '.join(here)}: {free} {half} units are free there, and "
-                "the two halves of a slice are never split over GPUs"
-            )
-        chosen: tuple[str, ...] = tuple(here)
-    elif not had and all(g.drains for g in gpus.values()):
-        raise AllocationRefused(
-            f"{what} cannot be given: no GPU of this node is offered for it (any more)"
-        )
-    elif (
-        count > most or (expected and are_whole(room, half, count, had, expected.gpus))
-    ) and not any(g.drains for u, g in gpus.items() if u in had):
-        named = expected.gpus if expected else ()
-        chosen = whole_gpus(room, half, count, had, closest, what, named)
-    else:
-        if had:
-            room = {uuid: r for uuid, r in room.items() if uuid in had}
-        if len(had) > 1:
-            raise AllocationRefused(f"{what} has units of the GPUs {', '.join(had)} already")
-        placement = next(g.placement for g in usable)
-        room = _with_clients_left(room, family, book, must_include, what)
-        # What they have of the other half concerns only a container that asks for that, too.
-        alone = expected is not None and not expected.need.of(half.other)
-        left = {h.uuid for h in kin if not alone and _has_still(book, h, half.other)}
-        near = {u: r for u, r in room.items() if u in left and r.count >= count}
-        # Of the other half, some is there already: how much of the rest is enough is not known.
-        need = expected.need if expected and not near else None
-        named_one = expected.gpus[0] if expected and len(expected.gpus) == 1 else ""
-        chosen = (one_gpu(near or room, half, count, placement, what, need, named_one),)
-    return [*must_include, *(unit for uuid in chosen for unit in room[uuid].units)][:count]
 
 
 def allocate(
@@ -182,7 +93,7 @@ def allocate(
             f"{half.other} of the same container are on GPU {' and '.join(partner.uuids)}; the two "
             "halves of a slice are never split over GPUs"
         )
-    _check_join(partner, half, len(units), gpus, what)
+    check_join(partner, half, len(units), gpus, what)
     # GPU by GPU as the first half has them, however the kubelet sends them: its files name them so.
     ordered = tuple(unit for uuid in partner.uuids for unit in given[uuid])
     return replace(partner.with_half(half, ordered, now_s), settled=True)
@@ -201,20 +112,11 @@ def settle_before(book: AllocationBook, family: Family, half: Half) -> list[Allo
     ]
 
 
-def _has_still(book: AllocationBook, kin: Allocation, half: Half) -> bool:
-    """Returns whether some of what an init container has of a half was given to nobody since.
-
-    By its id: it may have been settled since the caller looked.
-    """
-    holders = (book.holder(unit) for unit in kin.of(half))
-    return any(each is not None and each.allocation_id == kin.allocation_id for each in holders)
-
-
 def _check_given(
     book: AllocationBook,
     half: Half,
     given: dict[str, list[str]],
-    gpus: dict[str, SharedGpu],
+    gpus: Mapping[str, SharedGpu],
     partner: Allocation | None,
     what: str,
 ) -> None:
@@ -257,8 +159,8 @@ def _check_given(
             )
 
 
-def _check_join(
-    partner: Allocation, half: Half, count: int, gpus: dict[str, SharedGpu], what: str
+def check_join(
+    partner: Allocation, half: Half, count: int, gpus: Mapping[str, SharedGpu], what: str
 ) -> None:
     """Refuses a second half that does not suit the first: of whole GPUs it is all of them."""
     missing = [uuid for uuid in partner.uuids if uuid not in gpus]
@@ -272,26 +174,3 @@ def _check_join(
             f"{what} cannot go with {len(partner.uuids)} whole GPUs; leave it out, or ask for all "
             f"{whole} units of theirs"
         )
-
-
-def _with_clients_left(
-    room: dict[str, FreeUnits],
-    family: Family,
-    book: AllocationBook,
-    must_include: Sequence[str],
-    what: str,
-) -> dict[str, FreeUnits]:
-    """Returns the GPUs that can serve one container more: MPS takes so many clients and no more."""
-    had = frozenset(must_include)
-    left = {
-        uuid: r
-        for uuid, r in room.items()
-        if not (r.shared.served_by_mps and is_full(r.shared.gpu, book, had))
-    }
-    if room and not left:
-        most = max(clients_most(r.shared.gpu) for r in room.values())
-        raise AllocationRefused(
-            f"{what}: every GPU of family {family.name.lower()} carries {most} slices already, and "
-            "MPS takes no more clients on a GPU; ask again when one has ended"
-        )
-    return left

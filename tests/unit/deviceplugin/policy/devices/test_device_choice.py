@@ -7,10 +7,9 @@ import pytest
 from deviceplugin.config.loading import parse_config
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.whole_devices import Spread
-from deviceplugin.policy.devices.device_choice import given_devices, prefer_devices
+from deviceplugin.policy.devices.device_choice import first_by_index, given_devices, prefer_devices
 from deviceplugin.policy.devices.device_resources import DeviceResource
 from deviceplugin.policy.devices.layout import lay_out
-from deviceplugin.policy.pairing.pairing import first_by_index
 from libvgpu.errors import AllocationRefused
 
 GPUS = tuple(Gpu(n, f"GPU-{n}", "test", 16 << 30) for n in range(3))

@@ -16,6 +16,7 @@ from deviceplugin.policy.devices import offer
 from deviceplugin.policy.devices.draining import changes, draining, in_force
 from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.pairing import implicit_units, pairing
+from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -126,13 +127,13 @@ def test_units_of_two_sizes_in_one_family_are_never_added_up() -> None:
         if book.is_free(unit) and unit not in offer.withdrawn(now, book)
     ]
 
-    chosen = pairing.prefer(now, book, VGPU, Half.MEMORY, free, (), 8, NOW)
+    chosen = prefer(now, book, UnitRequest(VGPU, Half.MEMORY, free, (), 8), NOW)
 
     assert {gpu_of(unit) for unit in chosen} == {"GPU-1"}
     fresh = pairing.allocate(now, book, VGPU, Half.MEMORY, chosen, NOW, "new")
     assert fresh.memory_bytes == 16 * GIB
     with pytest.raises(AllocationRefused, match="not all of several; a GPU has 8"):
-        pairing.prefer(now, book, VGPU, Half.MEMORY, free, (), 9, NOW)
+        prefer(now, book, UnitRequest(VGPU, Half.MEMORY, free, (), 9), NOW)
 
 
 def test_nothing_new_comes_to_a_gpu_that_drains() -> None:
@@ -142,7 +143,7 @@ def test_nothing_new_comes_to_a_gpu_that_drains() -> None:
     with pytest.raises(AllocationRefused, match="still carries slices of the sharing it had"):
         pairing.allocate(now, book, VGPU, Half.CORE, ["GPU-0::c50"], NOW, "new")
     with pytest.raises(AllocationRefused, match="no GPU of this node is offered for it"):
-        pairing.prefer(now, book, VGPU, Half.CORE, ["GPU-0::c50"], (), 1, NOW)
+        prefer(now, book, UnitRequest(VGPU, Half.CORE, ["GPU-0::c50"], (), 1), NOW)
     with pytest.raises(AllocationRefused, match="names units that are not offered"):
         pairing.allocate(now, book, MPS, Half.CORE, ["GPU-0::c50"], NOW, "new")
 
@@ -153,7 +154,7 @@ def test_a_container_whose_first_half_was_there_before_still_gets_the_second() -
     now = in_force(layout(shared(0, VGPU, 2 * GIB), shared(1, VGPU, 2 * GIB)), GPUS, book)
     offered = [*names(0, Half.MEMORY, range(16)), *names(1, Half.MEMORY, range(8))]
 
-    chosen = pairing.prefer(now, book, VGPU, Half.MEMORY, offered, (), 12, NOW)
+    chosen = prefer(now, book, UnitRequest(VGPU, Half.MEMORY, offered, (), 12), NOW)
     whole = pairing.allocate(now, book, VGPU, Half.MEMORY, chosen, NOW, "new")
 
     assert whole.allocation_id == "a"

@@ -16,6 +16,7 @@ from deviceplugin.policy.limits.raise_permission import not_permitted
 from deviceplugin.policy.limits.raise_units import RaiseRoom
 from deviceplugin.policy.limits.resolver import resolve
 from deviceplugin.policy.pairing import pairing
+from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -95,17 +96,17 @@ def test_a_gpu_keeps_the_sharing_of_the_slices_it_carries() -> None:
 def test_whole_gpus_are_given_and_only_free_ones() -> None:
     layout, book = layout_of(), AllocationBook()
     offered = [unit_name(u, Half.CORE, n) for u in (A, B) for n in range(100)]
-    two = pairing.prefer(layout, book, Family.MPS, Half.CORE, offered, (), 200, NOW)
+    two = prefer(layout, book, UnitRequest(Family.MPS, Half.CORE, offered, (), 200), NOW)
     assert is_exclusive(pairing.allocate(layout, book, Family.MPS, Half.CORE, two, NOW, "two"))
 
     book.put(held("part", A, core=range(1), memory=range(1)))
     left = [unit for unit in offered if book.is_free(unit)]
 
     with pytest.raises(AllocationRefused, match="mps-core: 200"):
-        pairing.prefer(layout, book, Family.MPS, Half.CORE, left, (), 200, NOW)
+        prefer(layout, book, UnitRequest(Family.MPS, Half.CORE, left, (), 200), NOW)
     (one,) = {
         u.split("::")[0]
-        for u in pairing.prefer(layout, book, Family.MPS, Half.CORE, left, (), 100, NOW)
+        for u in prefer(layout, book, UnitRequest(Family.MPS, Half.CORE, left, (), 100), NOW)
     }
     assert one == B
 
@@ -117,7 +118,7 @@ def test_a_gpu_carries_as_many_slices_as_it_takes_clients(major: int | None, mos
 
     def ask() -> Allocation:
         offered = [u for u in (unit_name(A, Half.CORE, n) for n in range(100)) if book.is_free(u)]
-        units = pairing.prefer(layout, book, Family.MPS, Half.CORE, offered, (), 1, NOW)
+        units = prefer(layout, book, UnitRequest(Family.MPS, Half.CORE, offered, (), 1), NOW)
         number = str(len(book.allocations))
         return pairing.allocate(layout, book, Family.MPS, Half.CORE, units, NOW, number)
 
@@ -233,9 +234,9 @@ def test_a_gpu_of_family_vgpu_takes_no_more_clients_than_mps() -> None:
     with pytest.raises(
         AllocationRefused, match=r"of family vgpu carries 48 slices.*no more client"
     ):
-        pairing.prefer(layout, book, Family.VGPU, Half.CORE, free, (), 1, NOW)
+        prefer(layout, book, UnitRequest(Family.VGPU, Half.CORE, free, (), 1), NOW)
     with pytest.raises(AllocationRefused, match=r"carries 48 slices already.*no more clients"):
         pairing.allocate(layout, book, Family.VGPU, Half.CORE, free[:1], NOW, "more")
 
     alone = Layout("nvidia.com", (by_time,))
-    assert pairing.prefer(alone, book, Family.VGPU, Half.CORE, free, (), 1, NOW) == free[:1]
+    assert prefer(alone, book, UnitRequest(Family.VGPU, Half.CORE, free, (), 1), NOW) == free[:1]

@@ -11,6 +11,7 @@ from deviceplugin.policy.devices import offer
 from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.pairing import implicit_units, pairing
 from deviceplugin.policy.pairing.podresources_listing import Listed, conflict, examine
+from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -139,7 +140,7 @@ def test_what_an_init_container_has_left_decides_where_a_later_one_goes() -> Non
     free = [u for u, _ in offer.advertised(layout, VGPU, Half.MEMORY) if pod.book.is_free(u)]
 
     def gpu(*kin: Allocation) -> str:
-        chosen = pairing.prefer(layout, pod.book, VGPU, Half.MEMORY, free, (), 2, NOW, kin=kin)
+        chosen = prefer(layout, pod.book, UnitRequest(VGPU, Half.MEMORY, free, (), 2, kin=kin), NOW)
         return gpu_of(chosen[0])
 
     assert gpu() == "GPU-1", "it has the most core free"

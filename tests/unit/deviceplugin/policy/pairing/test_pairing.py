@@ -13,6 +13,7 @@ from deviceplugin.policy.devices import offer
 from deviceplugin.policy.devices.draining import in_force
 from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.pairing import implicit_units, pairing
+from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -56,14 +57,10 @@ class PureAdmission:
 
     def half(self, half: Half, count: int) -> Allocation:
         self.now += STEP_S
-        chosen = pairing.prefer(
+        chosen = prefer(
             self.layout,
             self.book,
-            VGPU,
-            half,
-            free_units(self.layout, self.book, half),
-            (),
-            count,
+            UnitRequest(VGPU, half, free_units(self.layout, self.book, half), (), count),
             self.now,
         )
         assert len(chosen) == count == len(set(chosen))
@@ -163,14 +160,12 @@ def test_the_second_half_is_steered_to_the_first() -> None:
     admission = PureAdmission(layout_of(3))
     first = admission.allocate(Half.CORE, names("GPU-2", Half.CORE, range(30)))
 
-    chosen = pairing.prefer(
+    chosen = prefer(
         admission.layout,
         admission.book,
-        VGPU,
-        Half.MEMORY,
-        free_units(admission.layout, admission.book, Half.MEMORY),
-        (),
-        4,
+        UnitRequest(
+            VGPU, Half.MEMORY, free_units(admission.layout, admission.book, Half.MEMORY), (), 4
+        ),
         admission.now,
     )
 
@@ -239,14 +234,12 @@ def test_a_preference_keeps_what_the_container_has_already() -> None:
     admission = PureAdmission(layout_of(3))
     required = names("GPU-1", Half.CORE, range(40, 45))
 
-    chosen = pairing.prefer(
+    chosen = prefer(
         admission.layout,
         admission.book,
-        VGPU,
-        Half.CORE,
-        free_units(admission.layout, admission.book, Half.CORE),
-        required,
-        20,
+        UnitRequest(
+            VGPU, Half.CORE, free_units(admission.layout, admission.book, Half.CORE), required, 20
+        ),
         NOW,
     )
 
@@ -323,8 +316,11 @@ def test_memory_that_came_back_a_moment_ago_is_not_counted_on_yet() -> None:
     back = frozenset(names("GPU-0", Half.MEMORY, range(16)))
 
     def gpu(available: list[str], returned: frozenset[str]) -> str:
-        chosen = pairing.prefer(
-            layout, AllocationBook(), VGPU, Half.CORE, available, (), 90, NOW, returned=returned
+        chosen = prefer(
+            layout,
+            AllocationBook(),
+            UnitRequest(VGPU, Half.CORE, available, (), 90, returned=returned),
+            NOW,
         )
         return gpu_of(chosen[0])
 
@@ -338,8 +334,11 @@ def test_what_the_kubelet_offers_it_knows_to_be_back() -> None:
     layout = layout_of(1)
     memory = names("GPU-0", Half.MEMORY, range(16))
 
-    chosen = pairing.prefer(
-        layout, AllocationBook(), VGPU, Half.MEMORY, memory, (), 16, NOW, returned=frozenset(memory)
+    chosen = prefer(
+        layout,
+        AllocationBook(),
+        UnitRequest(VGPU, Half.MEMORY, memory, (), 16, returned=frozenset(memory)),
+        NOW,
     )
 
     assert sorted(chosen) == sorted(memory)

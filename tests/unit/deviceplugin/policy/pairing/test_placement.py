@@ -10,9 +10,10 @@ from deviceplugin.model.fractional import Placement
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of, unit_name
 from deviceplugin.policy.devices import offer
-from deviceplugin.policy.devices.device_choice import Closest
+from deviceplugin.policy.devices.device_choice import Closest, first_by_index
 from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.pairing import implicit_units, pairing
+from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
 
@@ -54,7 +55,7 @@ def chosen(
     book: AllocationBook,
     half: Half,
     count: int,
-    closest: Closest = pairing.first_by_index,
+    closest: Closest = first_by_index,
 ) -> list[str]:
     gone = offer.withdrawn(layout, book)
     family = layout.gpus[0].family
@@ -63,7 +64,7 @@ def chosen(
         for unit, _ in offer.advertised(layout, family, half)
         if unit not in gone and book.is_free(unit)
     ]
-    return pairing.prefer(layout, book, family, half, available, (), count, NOW, closest)
+    return prefer(layout, book, UnitRequest(family, half, available, (), count), NOW, closest)
 
 
 def gpus_of(units: Sequence[str]) -> set[str]:
