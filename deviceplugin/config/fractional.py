@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.device_match import ANY_DEVICE, DeviceMatch, NamePattern
-from deviceplugin.model.fractional import UNIT_STEP_BYTES, FractionalShare, LoneHalves, Placement
+from deviceplugin.model.fractional import UNIT_STEP_BYTES, FractionalEntry, LoneHalves, Placement
 from libvgpu.limits import ComputeMode, Family
 from libvgpu.places import Places
 
@@ -34,17 +34,17 @@ def _concurrency(value: str | None, family: Family, path: str, places: Places) -
     return Concurrency(value)
 
 
-def fractional_shares(
+def fractional_entries(
     entries: list[schema.Fractional], places: Places
-) -> tuple[FractionalShare, ...]:
+) -> tuple[FractionalEntry, ...]:
     """Returns what the entries say.
 
     Raises:
         ConfigError: a value that is not allowed, or two entries that contradict each other.
     """
-    shares: list[FractionalShare] = []
-    first: dict[Family, FractionalShare] = {}
-    named: dict[int | str, FractionalShare] = {}
+    found: list[FractionalEntry] = []
+    first: dict[Family, FractionalEntry] = {}
+    named: dict[int | str, FractionalEntry] = {}
     for number, entry in enumerate(entries):
         path = f"$.sharing.fractional[{number}]"
         places.one_of(f"{path}.family", entry.family, FAMILIES)
@@ -84,21 +84,21 @@ def fractional_shares(
         held = ComputeMode.STRICT if mode is None else mode
         concurrency = _concurrency(entry.concurrency, family, f"{path}.concurrency", places)
         match = device_match(entry.match, f"{path}.match", places)
-        share = FractionalShare(
+        made = FractionalEntry(
             family, devices, unit_bytes, held, path, placement, concurrency, match,
             LoneHalves(entry.lone_halves),
         )  # fmt: skip
-        shares.append(share)
-        first.setdefault(family, share)
+        found.append(made)
+        first.setdefault(family, made)
         if match.is_open:
-            named.update(dict.fromkeys(("all",) if devices is None else devices, share))
-    return tuple(shares)
+            named.update(dict.fromkeys(("all",) if devices is None else devices, made))
+    return tuple(found)
 
 
 def _check_alike(
     entry: schema.Fractional,
     unit_bytes: int,
-    first: FractionalShare,
+    first: FractionalEntry,
     path: str,
     places: Places,
 ) -> None:
@@ -153,8 +153,8 @@ def device_match(match: schema.DeviceMatch | None, path: str, places: Places) ->
 
 
 def _shared_already(
-    devices: str | list[int | str], named: Mapping[int | str, FractionalShare]
-) -> Iterator[tuple[int | str, FractionalShare]]:
+    devices: str | list[int | str], named: Mapping[int | str, FractionalEntry]
+) -> Iterator[tuple[int | str, FractionalEntry]]:
     """Yields the devices that entries before name, as far as that shows without the GPUs."""
     if isinstance(devices, str):
         yield from named.items()

@@ -27,7 +27,7 @@ from libvgpu.yamltext import parse, read
 
 from . import schema
 from .flags import check_discovery, device_forms, mps_root
-from .fractional import fractional_shares
+from .fractional import fractional_entries
 from .label_settings import label_settings
 from .mig_layouts import mig_layouts
 from .overrides import put_over
@@ -113,7 +113,7 @@ def parse_config(
     places.one_of("$.watch.unaccounted", file.watch.unaccounted, WatchPolicy)
     return AgentConfig(
         resource_domain=file.resource_domain,
-        shares=fractional_shares(sharing.fractional, places),
+        fractional=fractional_entries(sharing.fractional, places),
         rules=tuple(_rule(r, f"$.limits[{i}]", places) for i, r in enumerate(file.limits)),
         forms=device_forms(flags, file.imex, places),
         text=text,
@@ -179,13 +179,13 @@ def _expected(text: str) -> str:
 
 def _rule(rule: schema.Rule, path: str, places: Places) -> LimitRule:
     percent: int | None = None
-    share: float | None = None
+    part: float | None = None
     if rule.core is not None:
         core = parse_percent(rule.core)
         if core is None or not 0 < core.value <= WHOLE_CORE_PERCENT:
             is_good = False
         elif core.has_sign:
-            is_good, share = True, float(core.value / 100)
+            is_good, part = True, float(core.value / 100)
         else:
             percent = core.whole
             is_good = percent is not None
@@ -205,7 +205,7 @@ def _rule(rule: schema.Rule, path: str, places: Places) -> LimitRule:
         namespace=rule.match.namespace,
         container=rule.match.container,
         core_percent=percent,
-        core_share_of_asked=share,
+        core_part_of_asked=part,
         memory_bytes=memory,
         compute=mode,
         pod_labels=tuple(rule.match.pod_labels.items()),

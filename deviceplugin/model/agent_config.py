@@ -10,7 +10,7 @@ from typing import Any
 from libvgpu.places import Places
 
 from .device_forms import DeviceForms
-from .fractional import FractionalShare
+from .fractional import FractionalEntry
 from .label_settings import LabelSettings
 from .limit_rules import LimitRule
 from .mig_layouts import MigLayout
@@ -77,7 +77,7 @@ class AgentConfig:
     """
 
     resource_domain: str
-    shares: tuple[FractionalShare, ...]
+    fractional: tuple[FractionalEntry, ...]
     rules: tuple[LimitRule, ...]
     forms: DeviceForms
     digest: str

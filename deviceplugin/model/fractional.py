@@ -27,7 +27,7 @@ class LoneHalves(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class FractionalShare:
+class FractionalEntry:
     """One entry of ``sharing.fractional``.
 
     Attributes:

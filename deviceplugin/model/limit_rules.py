@@ -11,7 +11,7 @@ class LimitRule:
 
     Attributes:
         core_percent: of the GPU; None leaves it.
-        core_share_of_asked: 0..1 of what the container asked; None leaves it.
+        core_part_of_asked: 0..1 of what the container asked; None leaves it.
         pod_labels: key and value of labels that the pod must all have.
         allow_raise: it and `vgpuctl set` may also raise, if the GPU has that much unallocated.
         line: on which line of the file it stands.
@@ -20,7 +20,7 @@ class LimitRule:
     namespace: str = "*"
     container: str = "*"
     core_percent: int | None = None
-    core_share_of_asked: float | None = None
+    core_part_of_asked: float | None = None
     memory_bytes: int | None = None
     compute: ComputeMode | None = None
     pod_labels: tuple[tuple[str, str], ...] = ()

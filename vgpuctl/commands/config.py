@@ -130,6 +130,6 @@ def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
             gpu = f"GPU {held.gpu.index}{part} ({held.gpu.uuid})"
             say(f"vgpuctl: {file}: nothing of {gpu} is offered: {held.reason}")
     click.echo(
-        f"{file}: good: {len(found.shares)} sharing.fractional and {len(found.rules)} limits "
+        f"{file}: good: {len(found.fractional)} sharing.fractional and {len(found.rules)} limits "
         "entries"
     )

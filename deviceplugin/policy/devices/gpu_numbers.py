@@ -55,7 +55,7 @@ def named_indexes(config: AgentConfig) -> frozenset[str]:
     """Returns which GPUs a config names by their place: ``0``, ``first 2``; none by UUID."""
     found: set[str] = set()
     for devices in (
-        *(share.devices for share in config.shares),
+        *(entry.devices for entry in config.fractional),
         *(layout.devices for layout in config.mig_layouts),
         *(entry.devices for entry in config.whole.replicas),
     ):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.concurrency import Concurrency
-from deviceplugin.model.fractional import UNIT_STEP_BYTES, FractionalShare, LoneHalves, Placement
+from deviceplugin.model.fractional import UNIT_STEP_BYTES, FractionalEntry, LoneHalves, Placement
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 from deviceplugin.model.whole_devices import ReplicaKind
@@ -118,30 +118,30 @@ def lay_out(
     Raises:
         ConfigError: a device that does not exist, a GPU in two families, a unit that does not fit.
     """
-    taken: dict[str, tuple[FractionalShare, SharedGpu]] = {}
+    taken: dict[str, tuple[FractionalEntry, SharedGpu]] = {}
     withheld: dict[str, Withheld] = {}
     unmatched: list[str] = []
     devices = all_devices(gpus)
-    for share in config.shares:
-        found = [gpu for gpu in _named(share, devices, config, absent) if share.match.fits(gpu)]
-        if not found and not share.match.is_open:
-            unmatched.append(share.path)
+    for entry in config.fractional:
+        found = [gpu for gpu in _named(entry, devices, config, absent) if entry.match.fits(gpu)]
+        if not found and not entry.match.is_open:
+            unmatched.append(entry.path)
         for gpu in found:
             if gpu.uuid in taken:
                 other = taken[gpu.uuid][0]
-                if not (share.match.is_open and other.match.is_open):
+                if not (entry.match.is_open and other.match.is_open):
                     continue  # entries that select by what a GPU is: the first that fits has it
                 raise config.places.error(
-                    f"{share.path}.devices",
+                    f"{entry.path}.devices",
                     f"GPU {gpu.index} ({gpu.uuid}) is already shared on line "
                     f"{config.places.line(other.path)}; a GPU belongs to one entry and one family",
                 )
-            reason = _why_not_shared(gpu, share)
+            reason = _why_not_shared(gpu, entry)
             if reason is not None:
                 withheld[gpu.uuid] = Withheld(gpu, reason)
                 continue
-            taken[gpu.uuid] = share, _shared(gpu, share, config)
-        _check_units([s for _, s in taken.values() if s.family is share.family], share, config)
+            taken[gpu.uuid] = entry, _shared(gpu, entry, config)
+        _check_units([s for _, s in taken.values() if s.family is entry.family], entry, config)
     left = [gpu for gpu in devices if gpu.uuid not in taken and gpu.uuid not in withheld]
     try:
         offered = offer_devices(config.whole, config.resource_domain, left, lost)
@@ -162,14 +162,14 @@ def all_devices(gpus: Iterable[Gpu]) -> tuple[Gpu, ...]:
     return tuple(device for gpu in gpus for device in (gpu.mig_devices or (gpu,)))
 
 
-def _check_units(alike: list[SharedGpu], share: FractionalShare, config: AgentConfig) -> None:
+def _check_units(alike: list[SharedGpu], entry: FractionalEntry, config: AgentConfig) -> None:
     """Holds the memory units of one family, on all its GPUs, against what a kubelet takes."""
     units = sum(shared.memory_units for shared in alike)
     if units > MOST_UNITS_PER_RESOURCE:
         total_bytes = sum(shared.gpu.memory_bytes for shared in alike)
         least_mib = -(-total_bytes // (MOST_UNITS_PER_RESOURCE * UNIT_STEP_BYTES))
         raise config.places.error(
-            f"{share.path}.memoryUnit",
+            f"{entry.path}.memoryUnit",
             f"memoryUnit makes {units} units on the {len(alike)} GPUs of the family, and a kubelet "
             f"reads at most {MOST_UNITS_PER_RESOURCE} in one message; choose {least_mib}Mi or more",
         )
@@ -188,34 +188,34 @@ def _replicated(resources: Iterable[DeviceResource]) -> Iterable[SharedGpu]:
                 )
 
 
-def _why_not_shared(gpu: Gpu, share: FractionalShare) -> str | None:
+def _why_not_shared(gpu: Gpu, entry: FractionalEntry) -> str | None:
     """Returns why a device cannot be shared as an entry says, None where it can."""
     if gpu.is_mig_enabled:
         return "it is in MIG mode and has no MIG device"
     if not gpu.memory_bytes:
         return (
-            f"NVML does not tell how much memory it has, so {share.path[2:]} cannot divide that; "
+            f"NVML does not tell how much memory it has, so {entry.path[2:]} cannot divide that; "
             "give it whole, or as replicas of sharing.timeSlicing"
         )
-    if gpu.mig is not None and (share.family is Family.MPS or share.concurrency is Concurrency.MPS):
-        return f"it is a MIG device, which {share.path[2:]} cannot put under MPS"
+    if gpu.mig is not None and (entry.family is Family.MPS or entry.concurrency is Concurrency.MPS):
+        return f"it is a MIG device, which {entry.path[2:]} cannot put under MPS"
     return None
 
 
-def _shared(gpu: Gpu, share: FractionalShare, config: AgentConfig) -> SharedGpu:
+def _shared(gpu: Gpu, entry: FractionalEntry, config: AgentConfig) -> SharedGpu:
     shared = SharedGpu(
         gpu,
-        share.family,
-        share.memory_unit_bytes,
-        share.compute,
-        share.placement,
-        concurrency=share.concurrency,
-        lone_halves=share.lone_halves,
+        entry.family,
+        entry.memory_unit_bytes,
+        entry.compute,
+        entry.placement,
+        concurrency=entry.concurrency,
+        lone_halves=entry.lone_halves,
     )
     if shared.memory_units == 0:
         raise config.places.error(
-            f"{share.path}.memoryUnit",
-            f"memoryUnit of {share.memory_unit_bytes} bytes does not fit GPU {gpu.index}, "
+            f"{entry.path}.memoryUnit",
+            f"memoryUnit of {entry.memory_unit_bytes} bytes does not fit GPU {gpu.index}, "
             f"which has {gpu.memory_bytes} bytes",
         )
     return shared
@@ -233,9 +233,9 @@ def absent_devices(
     """
     here = frozenset().union(*(names_of(gpu) for gpu in all_devices(gpus)))
     absent = [
-        (f"{share.path}.devices[{number}]", device)
-        for share in config.shares
-        for number, device in enumerate(share.devices or ())
+        (f"{entry.path}.devices[{number}]", device)
+        for entry in config.fractional
+        for number, device in enumerate(entry.devices or ())
         if str(device) not in here
     ]
     if not absent:
@@ -260,19 +260,19 @@ def _here(gpus: tuple[Gpu, ...]) -> str:
 
 
 def _named(
-    share: FractionalShare,
+    entry: FractionalEntry,
     devices: tuple[Gpu, ...],
     config: AgentConfig,
     absent: Container[int | str],
 ) -> tuple[Gpu, ...]:
-    if share.devices is None:
+    if entry.devices is None:
         return devices
     found: list[Gpu] = []
-    for number, device in enumerate(share.devices):
+    for number, device in enumerate(entry.devices):
         matches = [gpu for gpu in devices if str(device) in names_of(gpu)]
         if not matches and device not in absent:
             raise config.places.error(
-                f"{share.path}.devices[{number}]",
+                f"{entry.path}.devices[{number}]",
                 f"GPU {device} does not exist; this node has: {_here(devices)}",
             )
         found += (gpu for gpu in matches if gpu not in found)

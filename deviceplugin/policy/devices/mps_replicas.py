@@ -1,4 +1,4 @@
-"""Equal shares of a GPU under MPS (``sharing.mps``): a replica as units of the GPU. Pure.
+"""Equal parts of a GPU under MPS (``sharing.mps``): a replica as units of the GPU. Pure.
 
 A replica is a slice of family mps like any other: of N, number n has the n-th part of the core
 units and one memory unit, which is the N-th part of the GPU's memory. The kubelet counts the

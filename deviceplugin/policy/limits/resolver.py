@@ -177,8 +177,8 @@ class _Said:
             return self._override.core_percent, Origin(Source.SET)
         if rule.core_percent is not None:
             return rule.core_percent, self._by_rule
-        if rule.core_share_of_asked is not None:
-            return max(1, int(asked * rule.core_share_of_asked)), self._by_rule
+        if rule.core_part_of_asked is not None:
+            return max(1, int(asked * rule.core_part_of_asked)), self._by_rule
         return asked, Origin(Source.REQUEST)
 
     def memory(self, device: DeviceLimit) -> tuple[int, Origin]:

@@ -1,6 +1,6 @@
 """What a container gets that it did not ask for in so many words: pure, applied when it starts.
 
-* Only core: the same share of the GPU's memory, rounded down to units, at least one.
+* Only core: the same percentage of the GPU's memory, rounded down to units, at least one.
 * Whole GPUs: all their memory.
 * Only memory, in family vgpu: no compute of its own. It runs on what others leave over, with the
   least weight. In family mps it is refused: MPS knows a most for each client, fixed at its start,
@@ -73,11 +73,11 @@ def complete_start(
         shared = layout.find(uuid)
         if shared is None or not fits_layout(shared, [allocation]):
             raise AllocationRefused(f"GPU {uuid} of {core} is not shared in this way any more")
-        more += _share_of_memory(shared, book, allocation, shown, what)
+        more += _memory_of_core(shared, book, allocation, shown, what)
     return replace(allocation, implicit_units=tuple(more), settled=True)
 
 
-def _share_of_memory(
+def _memory_of_core(
     shared: SharedGpu,
     book: AllocationBook,
     allocation: Allocation,
@@ -97,7 +97,7 @@ def _share_of_memory(
         hoped = [u for u in names if {h.allocation_id for h in book.holders(u)} <= ending]
         kind = AllocationRefused if len(hoped) < wanted else MemoryNotFreeYet
         raise kind(
-            f"{what} means the same share of memory, {wanted} units of "
+            f"{what} means the same percentage of memory, {wanted} units of "
             f"{format_size(shared.memory_unit_bytes)}, but {len(free)} are free on GPU "
             f"{shared.gpu.uuid}"
         )

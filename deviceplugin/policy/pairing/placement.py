@@ -25,14 +25,14 @@ from libvgpu.errors import AllocationRefused
 
 from .implicit_units import default_memory
 
-#: Shares of a GPU are compared as whole numbers of parts of it: so many that those of GPUs with
-#: up to 20 000 memory units are told apart, and equal ones are equal.
-_PARTS = 1 << 40
+#: Parts of a GPU are compared as whole numbers of steps: so many that those of GPUs with up to
+#: 20 000 memory units are told apart, and equal ones are equal.
+_STEPS = 1 << 40
 
 
 def left(core_free: int, memory_free: int, memory_units: int, core: int, memory: int) -> int:
-    """Returns what is left of a GPU after a container was put there: its shares of core and memory,
-    added up, in parts of 2^-40 GPU; an exact order also between GPUs of different memory.
+    """Returns what is left of a GPU after a container was put there: its parts of core and memory,
+    added up, in steps of 2^-40 GPU; an exact order also between GPUs of different memory.
 
     Args:
         core_free: free core units before, of 100.
@@ -42,8 +42,8 @@ def left(core_free: int, memory_free: int, memory_units: int, core: int, memory:
         memory: what it takes, `default_memory` for core alone.
     """
     core_left, memory_left = core_free - core, memory_free - memory
-    shares = core_left * memory_units + memory_left * CORE_UNITS_PER_GPU
-    return shares * _PARTS // (CORE_UNITS_PER_GPU * memory_units)
+    parts = core_left * memory_units + memory_left * CORE_UNITS_PER_GPU
+    return parts * _STEPS // (CORE_UNITS_PER_GPU * memory_units)
 
 
 def order_key(placement: Placement, left_over: int, index: int) -> tuple[int, int]:
@@ -63,8 +63,9 @@ class Need:
     Attributes:
         core: units.
         memory: units that are asked for.
-        default_core: core units that come with the same share of memory, without being asked for
-            it; 0 where none do. Where both are given, they are of containers one after the other.
+        default_core: core units that come with the same percentage of memory, without being asked
+            for it; 0 where none do. Where both are given, they are of containers one after the
+            other.
     """
 
     core: int

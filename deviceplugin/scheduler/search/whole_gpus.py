@@ -12,7 +12,7 @@ from .node_view import NodeView
 from .placing import is_usable
 from .plans import Refusal
 from .reasons import most_units, too_few_whole
-from .score import binpack_score, empty_gpus, free_share, spread_score
+from .score import binpack_score, empty_gpus, free_part, spread_score
 
 _SPREAD = Placement.SPREAD
 
@@ -44,7 +44,7 @@ def whole_gpus_verdict(
     if fitting < count:
         return too_few_whole(view.gpus, eligible, count, ask, wishes)
     if node_policy is _SPREAD:
-        free, total = free_share(view)
+        free, total = free_part(view)
         return spread_score(free - count, total)
     empty, total = empty_gpus(view)
     return binpack_score(False, True, 0.0, empty - count, total)

@@ -81,7 +81,7 @@ def test_what_is_started_takes_these_options(
     context = command.make_context(module, list(container["args"]))  # an unknown one raises
     config = tmp_path / "config.yaml"
     config.write_text(one("ConfigMap", "-config")["data"]["config.yaml"])
-    assert load_config(config).shares
+    assert load_config(config).fractional
     assert str(context.params["config"].parent) in mounts_of(part)
     assert context.params["config"].name in one("ConfigMap", "-config")["data"]
 

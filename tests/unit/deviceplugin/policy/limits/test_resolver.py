@@ -85,8 +85,8 @@ def test_mps_holds_the_share_and_the_shim_the_memory() -> None:
     [
         (LimitRule(core_percent=30), 30, 8 * GIB),
         (LimitRule(core_percent=90), 40, 8 * GIB),
-        (LimitRule(core_share_of_asked=0.6), 24, 8 * GIB),
-        (LimitRule(core_share_of_asked=0.001), 1, 8 * GIB),
+        (LimitRule(core_part_of_asked=0.6), 24, 8 * GIB),
+        (LimitRule(core_part_of_asked=0.001), 1, 8 * GIB),
         (LimitRule(memory_bytes=GIB), 40, GIB),
         (LimitRule(memory_bytes=9 * GIB), 40, 8 * GIB),
     ],
