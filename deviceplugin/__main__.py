@@ -18,8 +18,8 @@ from deviceplugin.config.options import (
     state_dir_option,
 )
 from deviceplugin.config.overrides import FLAG_NAMES, FlagName, Kind, said_flags
-from deviceplugin.http.listeners import split_address
 from deviceplugin.inventory.nvml import NvmlInventory
+from deviceplugin.serving.listeners import split_address
 from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.errors import UsageError, VgpuError
 

@@ -26,6 +26,14 @@ class ComputeMode(IntEnum):
     ELASTIC = 2
 
 
+#: What people call them.
+COMPUTE_MODES = {
+    "strict": ComputeMode.STRICT,
+    "elastic": ComputeMode.ELASTIC,
+    "off": ComputeMode.OFF,
+}
+
+
 @dataclass(frozen=True, slots=True)
 class DeviceLimit:
     """One device of a container's slice.

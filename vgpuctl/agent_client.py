@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from deviceplugin.http.listeners import AGENT_SOCKET
+from deviceplugin.pages import AGENT_SOCKET
 from libvgpu.decoding import converter, json_decoder
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 
@@ -289,7 +289,7 @@ def metrics_page(run_dir: Path) -> str:
 
 
 def set_override(run_dir: Path, allocation_id: str, values: Mapping[str, object]) -> Any:
-    """Has the agent set values for an allocation; returns `limit_changes.changed_limits`.
+    """Has the agent set values for an allocation; returns `limits.changes.changed_limits`.
 
     Raises:
         AgentUnreachable: there is no agent, or it does not answer.

@@ -17,7 +17,7 @@ from libvgpu.sim.mig_parts import mig_devices
 from libvgpu.sim.profiles import Profile
 from libvgpu.sim.spec import MachineSpec
 
-from .requests import GpuCandidate
+from .run.requests import GpuCandidate
 
 DRIVER, SIMULATED = "driver", "simulated"
 NO_DRIVER_HINT = "install the NVIDIA driver, or use a simulated GPU: --simulate h100"

@@ -11,9 +11,9 @@ from . import gpu_choice as gpu_sources
 from .observe import SeenGpu
 
 if TYPE_CHECKING:
-    from deviceplugin.config.loading import AgentConfig
+    from deviceplugin.model.agent_config import AgentConfig
     from deviceplugin.model.gpus import SickGpu
-    from deviceplugin.policy.known_gpus import KnownGpus
+    from deviceplugin.policy.devices.known_gpus import KnownGpus
 
 
 def gpus_meant_by(
@@ -29,7 +29,7 @@ def gpus_meant_by(
         InventoryError: the driver lists none.
     """
     from deviceplugin.inventory.nvml import NvmlInventory
-    from deviceplugin.policy.known_gpus import known_at_start
+    from deviceplugin.policy.devices.known_gpus import known_at_start
     from deviceplugin.store.kept_config import KeptConfig
 
     kept = KeptConfig(state_dir)

@@ -10,7 +10,7 @@ from libvgpu.slices import Slice
 from libvgpu.usage import is_measured
 
 from .render import OUTPUT_VERSION, Row, seconds
-from .requests import GpuCandidate
+from .run.requests import GpuCandidate
 
 MIB = 1 << 20
 #: How the share of a slice is shown that has no reserved compute, but what others leave over.

@@ -28,7 +28,7 @@ from deviceplugin.kube.list_watch import EventType, Follower
 from deviceplugin.kube.node_pods import NodePods
 from deviceplugin.model.chosen_gpus import CHOSEN_GPUS_KEY, chosen_gpus
 from deviceplugin.model.units import Half, fraction_resources, gpu_of
-from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.devices.layout import lay_out
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deviceplugin.model.chosen_gpus import CHOSEN_GPUS_KEY, chosen_gpus
-from deviceplugin.model.published import (
+from deviceplugin.pages.published import (
     COMPONENT,
     COMPONENT_LABEL,
     FORM,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from deviceplugin.config.device_forms import DeviceForms, ListStrategy
 from deviceplugin.log import event
+from deviceplugin.model.device_forms import DeviceForms, ListStrategy
 from deviceplugin.model.gpus import Gpu
 from libvgpu.errors import AllocationRefused, VgpuError
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
-from libvgpu.yamltext import Places
+from deviceplugin.model.agent_config import AgentConfig
+from libvgpu.places import Places
 
 from . import schema
-from .loading import AgentConfig, checked_file
+from .loading import checked_file
 
 DEFAULT = "default"
 

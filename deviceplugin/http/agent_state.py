@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +20,10 @@ from deviceplugin.config.effective import effective
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.policy.limits_resolver import ResolvedLimits
-from deviceplugin.policy.mig_layout import mig_differences
+from deviceplugin.policy.devices.mig_layout import mig_differences
+from deviceplugin.policy.limits.resolver import ResolvedLimits
 from deviceplugin.watch.report import WatchFindings
+from libvgpu.version import installed_version
 
 from .pages import line
 
@@ -61,14 +61,6 @@ def ready_problem(registrations: Registrations, unheard: Collection[str] = ()) -
     if unheard:
         return f"registered, but the kubelet does not listen: {', '.join(unheard)}"
     return None
-
-
-def agent_version() -> str:
-    """Returns the installed version, ``source tree`` where none is installed."""
-    try:
-        return metadata.version("vgpu")
-    except metadata.PackageNotFoundError:
-        return "source tree"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +121,7 @@ class AgentState:
         self._fixed = {
             "version": API_VERSION,
             "agent": {
-                "version": agent_version(),
+                "version": installed_version(),
                 "pid": os.getpid(),
                 "node": identity.node_name,
                 "started_at": runtime.epoch(),

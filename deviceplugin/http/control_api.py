@@ -23,7 +23,7 @@ from werkzeug.wrappers import Request, Response
 
 from deviceplugin.log import event
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.policy.limit_changes import changed_limits
+from deviceplugin.policy.limits.changes import changed_limits
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import UnknownAllocation, VgpuError
 from libvgpu.limits import WHOLE_CORE_PERCENT

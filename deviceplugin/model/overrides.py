@@ -1,7 +1,7 @@
 """What `vgpuctl set` says of one container, as values.
 
 An `Override` is kept with the container's allocation and in the agent's checkpoint until it is
-cleared or the container ends. What it is worth next to the config's rules, `limits_resolver` says.
+cleared or the container ends. What it is worth next to the config's rules, `limits.resolver` says.
 """
 
 from dataclasses import dataclass

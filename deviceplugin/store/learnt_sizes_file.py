@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from deviceplugin.log import event
-from deviceplugin.policy.learnt_sizes import GpuKind, LearntSizes, MeasuredSizes, Sizes
+from deviceplugin.policy.limits.learnt_sizes import GpuKind, LearntSizes, MeasuredSizes, Sizes
 from libvgpu.sizes import MAX_BYTES
 
 FILE = "learnt-sizes.json"

@@ -18,14 +18,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from deviceplugin.config.device_forms import DeviceForms
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.device_forms import DeviceForms
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.model.units import Half
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, MIB
-from deviceplugin.policy.exclusive_gpu import is_exclusive
-from deviceplugin.policy.known_gpus import devices
+from deviceplugin.policy.devices.exclusive_gpu import is_exclusive
+from deviceplugin.policy.devices.known_gpus import devices
+from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY, MIB
 from libvgpu import allocation_dirs, region
 from libvgpu.closed_files import close_directory
 from libvgpu.errors import DevicesDifferError, RegionBusyError, RegionError, VgpuError

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deviceplugin.config.device_forms import DEFAULT_CDI_KIND
+from deviceplugin.model.device_forms import DEFAULT_CDI_KIND
 from support.node_containerd import CdiContainerd
 from support.node_parts import build_containerd, missing, missing_containerd
 from support.node_programs import LOOK_INSIDE

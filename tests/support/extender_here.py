@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from benchmarks.simulated_cluster.machines import DOMAIN
-from deviceplugin.config.quotas import Quota
-from deviceplugin.http.calls import Call
 from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.model.quotas import Quota
 from deviceplugin.scheduler.answers.extender import Extender
 from deviceplugin.scheduler.binding.binder import Binder
 from deviceplugin.scheduler.cluster.cluster import Cluster
@@ -21,6 +20,7 @@ from deviceplugin.scheduler.search.policies import Policies
 from deviceplugin.scheduler.wire.bind_call import BindCall
 from deviceplugin.scheduler.wire.server import CALLS, Endpoints
 from deviceplugin.scheduler.wire.volcano import VolcanoExtender
+from deviceplugin.serving.calls import Call
 
 from .waiting import PATIENCE_S
 

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.simulated_cluster.api_server import SimulatedApiServer
 from benchmarks.simulated_cluster.kinds import LEASE, POD
-from deviceplugin.model.published import (
+from deviceplugin.pages.published import (
     COMPONENT,
     COMPONENT_LABEL,
     INVENTORY_KEY,

@@ -16,7 +16,7 @@ from deviceplugin.inventory import gpu_watch
 from deviceplugin.inventory.gpu_watch import Listed
 from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.model.gpus import Gpu, GpuListing
-from deviceplugin.policy import podresources_listing
+from deviceplugin.policy.pairing import podresources_listing
 from deviceplugin.settings import AgentSettings
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu import artifacts, region

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
+from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu.artifacts import SIM_LIBRARY_DIR, shim_path
 from libvgpu.limits import DeviceLimit

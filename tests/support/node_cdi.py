@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from deviceplugin.config.device_forms import DEFAULT_CDI_KIND as CDI_KIND
+from deviceplugin.model.device_forms import DEFAULT_CDI_KIND as CDI_KIND
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 

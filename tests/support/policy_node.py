@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from deviceplugin.config.fractional import LoneHalves, Placement
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
+from deviceplugin.model.fractional import LoneHalves, Placement
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.units import Half
-from deviceplugin.policy import pairing
-from deviceplugin.policy.implicit_units import complete_start
-from deviceplugin.policy.layout import Layout, SharedGpu
-from deviceplugin.policy.lone_halves import check_not_lone
-from deviceplugin.policy.offer import unit_names
-from deviceplugin.policy.published_inventory import NodeMoment, published_node
-from deviceplugin.policy.published_slices import Holdings
+from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.policy.devices.offer import unit_names
+from deviceplugin.policy.pairing import pairing
+from deviceplugin.policy.pairing.implicit_units import complete_start
+from deviceplugin.policy.pairing.lone_halves import check_not_lone
+from deviceplugin.policy.published.inventory import NodeMoment, published_node
+from deviceplugin.policy.published.slices import Holdings
 from deviceplugin.scheduler.search.node_view import NodeView, view_of
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from deviceplugin.model.pod_requests import PodRequest
-from deviceplugin.model.published import (
+from deviceplugin.pages.published import (
     COMPONENT,
     COMPONENT_LABEL,
     INVENTORY_KEY,

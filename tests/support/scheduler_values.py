@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
-from deviceplugin.model.published import (
+from deviceplugin.pages.published import (
     FORM,
     PublishedGpu,
     PublishedNode,

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 import psutil
 
-from deviceplugin.http.node_slices import NodeGpu, NodeSlices
+from deviceplugin.pages.slices import NodeGpu, NodeSlices
 from libvgpu.allocation_dirs import AllocationMeta
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.sharing_mode import Mode

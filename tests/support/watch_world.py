@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.model.agent_config import WatchPolicy
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.notices import Notice
-from deviceplugin.policy.learnt_sizes import MeasuredSizes
+from deviceplugin.policy.limits.learnt_sizes import MeasuredSizes
 from deviceplugin.watch import process_attribution, procfs, watcher
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from deviceplugin.watch.nvml_processes import GpuReading

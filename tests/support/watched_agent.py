@@ -15,9 +15,9 @@ from deviceplugin.kube.node_pods import PodTable
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.model.pod_requests import ContainerKind, PodRequest
-from deviceplugin.policy.bound_pods import BoundPods
-from deviceplugin.policy.published_inventory import NodeMoment, published_node
-from deviceplugin.policy.published_slices import Holdings
+from deviceplugin.policy.pairing.bound_pods import BoundPods
+from deviceplugin.policy.published.inventory import NodeMoment, published_node
+from deviceplugin.policy.published.slices import Holdings
 from deviceplugin.scheduler.search.node_view import NodeView, view_of
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from deviceplugin.http.node_slices import NodeSlices, read_page
+from deviceplugin.pages.slices import NodeSlices, read_page
 from deviceplugin.store.event_file import KeptEvent
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import UsageError, VgpuError

@@ -9,14 +9,14 @@ how the config shares a GPU is known only where no rule says `compute` now.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from deviceplugin.config.loading import LimitRule
-from deviceplugin.http.node_slices import NodeSlices
 from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.policy.limit_changes import changed_limits
-from deviceplugin.policy.limit_rules import matching_rule
-from deviceplugin.policy.limits_resolver import Source, resolve
-from deviceplugin.policy.raise_units import RaiseRoom, RaiseUnits
+from deviceplugin.pages.slices import NodeSlices
+from deviceplugin.policy.limits.changes import changed_limits
+from deviceplugin.policy.limits.raise_units import RaiseRoom, RaiseUnits
+from deviceplugin.policy.limits.resolver import Source, resolve
+from deviceplugin.policy.limits.rules import matching_rule
 from libvgpu.limits import ContainerLimits
 from libvgpu.slices import Slice
 

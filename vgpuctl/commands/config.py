@@ -115,8 +115,8 @@ def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
 
     found = load_config(file)
     if on_node:
-        from deviceplugin.policy.gpu_numbers import names_of_lost
-        from deviceplugin.policy.layout import lay_out
+        from deviceplugin.policy.devices.gpu_numbers import names_of_lost
+        from deviceplugin.policy.devices.layout import lay_out
 
         from ..node_gpus import gpus_meant_by
 
@@ -129,6 +129,6 @@ def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
             gpu = f"GPU {held.gpu.index}{part} ({held.gpu.uuid})"
             say(f"vgpuctl: {file}: nothing of {gpu} is offered: {held.reason}")
     click.echo(
-        f"{file}: good: {len(found.shares)} sharing.fractional and {len(found.rules)} limits "
+        f"{file}: good: {len(found.fractional)} sharing.fractional and {len(found.rules)} limits "
         "entries"
     )

@@ -33,7 +33,7 @@ def mig() -> None:
 def apply(file: Path, dry_run: bool, run_dir: Path | None, state_dir: Path) -> None:
     """Cut the GPUs of this node as the mig entries of the config FILE say."""
     from deviceplugin.config.loading import load_config
-    from deviceplugin.policy.mig_layout import mig_differences, profiles_of
+    from deviceplugin.policy.devices.mig_layout import mig_differences, profiles_of
 
     config = load_config(file)
     if not config.mig_layouts:

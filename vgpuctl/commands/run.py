@@ -32,15 +32,17 @@ from libvgpu.arbitration import Arbiter, hold_gpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.sim.spec import MachineSpec, parse_spec
-from vgpuctl import core_sum, memory_sum, mps_server, run_names, run_sizes
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..examples import examples
-from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import chosen_run_dir, fast_option, run_dir_option
-from ..requests import GpuCandidate, GpuRequest, limits_for, parse_requests, require_working
-from ..run_environment import parse_environment, slice_environment
-from ..summarised_run import SummarisedRun
+from ..run import core_sum, memory_sum, mps_server
+from ..run import names as run_names
+from ..run import sizes as run_sizes
+from ..run.environment import parse_environment, slice_environment
+from ..run.foreground import require_command, run_in_foreground, signals_held
+from ..run.requests import GpuCandidate, GpuRequest, limits_for, parse_requests, require_working
+from ..run.summarised_run import SummarisedRun
 
 _COMPUTE_MODES = {
     "strict": ComputeMode.STRICT,

@@ -29,7 +29,7 @@ from ..fitting import BEFORE_NAMES
 from ..observe import LEFT_OVER
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import OUTPUT_VERSION, SHORT_UUID, Column, Row, print_listing
-from ..requests import parse_core
+from ..run.requests import parse_core
 from ..targets import find_allocation
 
 _VALUES = (("memory", "memory_bytes"), ("core", "core_percent"), ("compute", "compute"))
@@ -65,7 +65,7 @@ COLUMNS = (
 
 
 def change_rows(change: Any) -> list[Row]:
-    """Returns one row per GPU and value of what `limit_changes.changed_limits` says."""
+    """Returns one row per GPU and value of what `limits.changes.changed_limits` says."""
     return [
         {
             "version": OUTPUT_VERSION,
@@ -114,9 +114,9 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> l
                 hint="use the vgpuctl of the agent's version; vgpuctl ps shows the limits",
             ) from None
     from deviceplugin.model.overrides import Override
-    from deviceplugin.policy.limit_changes import changed_limits
+    from deviceplugin.policy.limits.changes import changed_limits
 
-    from .. import run_limits
+    from ..run import limits as run_limits
 
     if clear:
         change = run_limits.clear_limits(run_dir, allocation, _memory_of)

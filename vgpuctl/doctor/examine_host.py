@@ -7,7 +7,7 @@ from pathlib import Path
 from deviceplugin.cdi.driver_files import find_driver_files, library_directories
 from deviceplugin.cdi.runtime_files import read_facts
 from deviceplugin.kubelet.answer_codec import mounts_of
-from deviceplugin.policy.first_config import FirstConfig
+from deviceplugin.policy.devices.first_config import FirstConfig
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.recovery.kubelet_records import allocation_of
 from libvgpu import artifacts

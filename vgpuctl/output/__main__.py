@@ -40,7 +40,7 @@ def main(directory: Path) -> int:
     if broken:
         print(
             "raise OUTPUT_VERSION in vgpuctl/render.py and rows.Version; of a page VERSION in "
-            "deviceplugin/http/node_slices.py",
+            "deviceplugin/pages/slices.py",
             file=sys.stderr,
         )
         return 1

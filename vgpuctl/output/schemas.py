@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from deviceplugin.http.node_slices import VERSION, NodeSlices
+from deviceplugin.pages.slices import VERSION, NodeSlices
 
 from ..render import OUTPUT_VERSION
 from . import facts, rows, simulated

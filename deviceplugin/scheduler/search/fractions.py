@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import ContainerKind
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
 from libvgpu._native import ffi, lib

@@ -6,11 +6,11 @@ later one must be where all that it gets of them certainly is. What chance decid
 
 from deviceplugin.model.pod_requests import ContainerKind
 from deviceplugin.model.units import Half
-from deviceplugin.policy.implicit_units import default_memory
+from deviceplugin.policy.pairing.implicit_units import default_memory
 from libvgpu.limits import Family
 
 from .demand import Ask
-from .init_units import NO_UNITS, FromInit, leave, reused, shares, use_up
+from .init_units import NO_UNITS, FromInit, has_of_each, leave, reused, use_up
 from .node_view import GpuRoom, NodeView
 
 #: As many containers as no GPU carries, where MPS sets no bound.
@@ -164,7 +164,7 @@ class Rooms:
             elif ask.core:
                 new = default_memory(gpu.memory_units, asked_core)
                 left = passed_on.defaults.get(place, 0)
-                if left and shares(passed_on, place, had, passing):
+                if left and has_of_each(passed_on, place, had, passing):
                     memory = max(0, new - left)
                 else:
                     memory = new

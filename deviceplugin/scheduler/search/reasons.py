@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
-from deviceplugin.policy.implicit_units import default_memory
+from deviceplugin.policy.pairing.implicit_units import default_memory
 from libvgpu.limits import Family
 from libvgpu.sizes import format_size
 

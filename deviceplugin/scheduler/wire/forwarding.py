@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx2
 
-from deviceplugin.http.certificate import CERTIFICATE, KEY
 from deviceplugin.scheduler.binding.binder import BindFailed, BindOutcome
+from deviceplugin.serving.certificate import CERTIFICATE, KEY
 
 from .go_json import CallMalformed
 from .kube_scheduler import error_of

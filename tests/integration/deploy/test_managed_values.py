@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
-from deviceplugin.config.device_forms import ListStrategy
 from deviceplugin.config.loading import parse_config
+from deviceplugin.model.device_forms import ListStrategy
 from support import ROOT
 from support.chart_values import laid_over, values_of
 

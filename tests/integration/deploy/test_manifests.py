@@ -23,7 +23,7 @@ from deviceplugin.model.notices import EventReason, Notice
 from deviceplugin.model.units import Half
 from deviceplugin.mps import runner as mps_command
 from deviceplugin.mps.control_pipe import daemon_environment
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
+from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
 from deviceplugin.store.shim_builds import CONTAINER_DIRECTORY
@@ -81,7 +81,7 @@ def test_what_is_started_takes_these_options(
     context = command.make_context(module, list(container["args"]))  # an unknown one raises
     config = tmp_path / "config.yaml"
     config.write_text(one("ConfigMap", "-config")["data"]["config.yaml"])
-    assert load_config(config).shares
+    assert load_config(config).fractional
     assert str(context.params["config"].parent) in mounts_of(part)
     assert context.params["config"].name in one("ConfigMap", "-config")["data"]
 

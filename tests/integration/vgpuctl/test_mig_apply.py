@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.source import ConfigText
-from deviceplugin.policy.gpu_numbers import GpuRecord, RecordedGpu
+from deviceplugin.model.agent_config import ConfigText
+from deviceplugin.policy.devices.gpu_numbers import GpuRecord, RecordedGpu
 from deviceplugin.store.kept_config import KeptConfig
 from libvgpu.sim import Machine, parse_spec
 from support import warm

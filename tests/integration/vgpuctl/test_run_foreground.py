@@ -13,7 +13,7 @@ import pytest
 
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.command_errors import CommandNotExecutableError, CommandNotFoundError
-from vgpuctl.foreground import require_command, run_in_foreground, signals_held
+from vgpuctl.run.foreground import require_command, run_in_foreground, signals_held
 
 # What a shell at a terminal starts finds these signals as the system has them. Whoever started the
 # tests may have them ignored (nohup, `&` in a script), and what is ignored at the start stays so.
@@ -24,7 +24,7 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
 """
 WRAPPER = """
 import os, sys
-from vgpuctl.foreground import run_in_foreground, signals_held
+from vgpuctl.run.foreground import run_in_foreground, signals_held
 with signals_held():
     status = run_in_foreground(sys.argv[1:], os.environ)
 sys.exit(status)
@@ -227,7 +227,7 @@ def test_a_missing_interpreter_is_127(tmp_path: Path) -> None:
 
 NOTING_WRAPPER = """
 import os, sys, time
-from vgpuctl.foreground import run_in_foreground, signals_held
+from vgpuctl.run.foreground import run_in_foreground, signals_held
 class Work:
     def look(self):
         print(time.monotonic(), flush=True)
@@ -259,7 +259,7 @@ def test_side_work_goes_on_at_its_pace() -> None:
 
 WORKING_WRAPPER = """
 import os, sys
-from vgpuctl.foreground import run_in_foreground, signals_held
+from vgpuctl.run.foreground import run_in_foreground, signals_held
 class Work:
     working = False
     def look(self):

@@ -22,7 +22,7 @@ from support import CLIENT_PATH, warm
 from support.mps_control import TOOL, Control, is_gone
 from support.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
-from vgpuctl import mps_server
+from vgpuctl.run import mps_server
 
 # Says when it is a client, and stays until its input ends.
 CLIENT = """

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from deviceplugin.http.node_slices import NodeSlices
+from deviceplugin.pages.slices import NodeSlices
 from deviceplugin.store.event_file import KeptEvent
 from libvgpu.allocation_dirs import AllocationDir, allocation_directory
 from libvgpu.errors import UnknownAllocation, VgpuError

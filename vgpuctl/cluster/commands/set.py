@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
-from deviceplugin.config.loading import LimitRule, parse_config
+from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.limit_rules import LimitRule
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.quantities import parse_size
 
@@ -21,7 +22,7 @@ from ...commands.set import COLUMNS
 from ...examples import examples
 from ...options import output_option
 from ...render import Row, print_listing, printable
-from ...requests import parse_core
+from ...run.requests import parse_core
 from ..config_map import NAME, ConfigText, config_text, labels_of, path, pods_path
 from ..kubectl_calls import change_config_map
 from ..listing import NODE_COLUMN, say_problems

@@ -6,7 +6,7 @@ of the node knows.
 
 import click
 
-from deviceplugin.http.node_slices import NodeSlices
+from deviceplugin.pages.slices import NodeSlices
 
 from ...commands.status import COLUMNS, fragmentation
 from ...examples import examples

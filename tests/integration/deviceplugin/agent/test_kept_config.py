@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deviceplugin.config.source import ConfigText
+from deviceplugin.model.agent_config import ConfigText
 from deviceplugin.model.gpus import GpuListing
 from deviceplugin.model.notices import EventReason
 from deviceplugin.store.kept_config import FILE, KeptConfig

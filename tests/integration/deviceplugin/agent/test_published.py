@@ -9,7 +9,7 @@ import pytest
 from benchmarks.api_server import StandInApiServer
 from deviceplugin.kube import inventory_lease
 from deviceplugin.kube.api_client import ApiServer
-from deviceplugin.model.published import PublishedNode, PublishedSlice, decode
+from deviceplugin.pages.published import PublishedNode, PublishedSlice, decode
 from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest
 from support.agent_process import SERVICE_ACCOUNT, ProcessNode
 from support.in_process_node import (

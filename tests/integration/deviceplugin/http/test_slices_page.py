@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.http.node_slices import NodeSlices, read_page
+from deviceplugin.pages.slices import NodeSlices, read_page
 from support.ports import held_port
 from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until

@@ -14,10 +14,10 @@ from deviceplugin.kube.api_client import ApiRefused, ApiUnreachable
 from deviceplugin.kube.inventory_lease import InventoryLease
 from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.published import PublishedNode, decode
-from deviceplugin.policy import published_size
-from deviceplugin.policy.layout import Layout, SharedGpu
-from deviceplugin.policy.published_inventory import NodeMoment
+from deviceplugin.pages.published import PublishedNode, decode
+from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.policy.published import size as published_size
+from deviceplugin.policy.published.inventory import NodeMoment
 from libvgpu.limits import ComputeMode, Family
 from support.tls_api_server import make_api_server
 from support.waiting import wait_until

@@ -16,7 +16,7 @@ from deviceplugin.kubelet.protos import pods_v1alpha1_pb2 as pb
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest
-from deviceplugin.policy.bound_pods import BoundPods
+from deviceplugin.policy.pairing.bound_pods import BoundPods
 from deviceplugin.testing import AdmittedPod
 from support.in_process_node import GIB, InProcessNode, running_node
 from support.waiting import PATIENCE_S, wait_until

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
+from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY
 from libvgpu.limits import ComputeMode, Family
 from libvgpu.region import read_limits
 from libvgpu.sim import faults

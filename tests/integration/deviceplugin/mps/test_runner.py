@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deviceplugin.config.source import ConfigSource, ConfigText
+from deviceplugin.config.source import ConfigSource
+from deviceplugin.model.agent_config import ConfigText
 from deviceplugin.mps.state_files import (
     FAILED,
     READY,
@@ -20,7 +21,7 @@ from deviceplugin.mps.state_files import (
     state_path,
     wanted_path,
 )
-from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
+from deviceplugin.policy.devices.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from deviceplugin.store.kept_config import KeptConfig
 from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR

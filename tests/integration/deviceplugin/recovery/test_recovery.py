@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.policy import podresources_listing
+from deviceplugin.policy.pairing import podresources_listing
 from deviceplugin.recovery.kubelet_checkpoint import NAME
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet

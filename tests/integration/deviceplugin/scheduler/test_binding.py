@@ -12,7 +12,7 @@ import pytest
 
 from deviceplugin.kube import raw_calls
 from deviceplugin.model.pod_requests import PodRequest
-from deviceplugin.model.published import PublishedSlice
+from deviceplugin.pages.published import PublishedSlice
 from deviceplugin.scheduler.binding.binder import Binder, BindFailed, BindOutcome
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.cluster.follow import ClusterFollower

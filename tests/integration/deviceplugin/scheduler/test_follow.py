@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.kube import list_watch
-from deviceplugin.model.published import COMPONENT, COMPONENT_LABEL, INVENTORY_KEY
+from deviceplugin.pages.published import COMPONENT, COMPONENT_LABEL, INVENTORY_KEY
 from deviceplugin.scheduler.cluster import follow
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.cluster.follow import ClusterFollower

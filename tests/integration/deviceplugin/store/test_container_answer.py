@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.device_forms import ListStrategy
+from deviceplugin.model.device_forms import ListStrategy
 from deviceplugin.model.gpus import GpuListing
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmittedPod, RunOptions

@@ -9,7 +9,7 @@ import pytest
 from deviceplugin.cdi.driver_files import DriverFiles, find_driver_files, library_directories
 from deviceplugin.cdi.node_driver import NodeDriver
 from deviceplugin.cdi.trees import NodeRoot, Tree, node_root
-from deviceplugin.config.device_forms import DeviceForms, Feature
+from deviceplugin.model.device_forms import DeviceForms, Feature
 
 LIB = "usr/lib/x86_64-linux-gnu"
 MACHINE = os.uname().machine

@@ -13,8 +13,8 @@ from deviceplugin.cdi.injection import NodeInjection
 from deviceplugin.cdi.node_driver import NodeDriver
 from deviceplugin.cdi.strategy import RuntimeFacts
 from deviceplugin.cdi.trees import NodeRoot, Tree
-from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy
 from deviceplugin.log import LOGGER, KeyValueFormatter
+from deviceplugin.model.device_forms import DeviceForms, IdStrategy, ListStrategy
 from deviceplugin.model.gpus import Gpu, MigPart
 from libvgpu.errors import VgpuError
 

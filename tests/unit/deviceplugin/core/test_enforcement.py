@@ -6,17 +6,18 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.config.loading import AgentConfig, parse_config
+from deviceplugin.config.loading import parse_config
 from deviceplugin.core import enforcement
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy.layout import lay_out
-from deviceplugin.policy.limits_resolver import ResolvedLimits, resolve
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.devices.layout import lay_out
+from deviceplugin.policy.limits.resolver import ResolvedLimits, resolve
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore

@@ -12,9 +12,9 @@ from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of, unit_number
-from deviceplugin.policy.layout import lay_out
-from deviceplugin.policy.pairing import JOIN_WINDOW_S
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.devices.layout import lay_out
+from deviceplugin.policy.pairing.pairing import JOIN_WINDOW_S
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore

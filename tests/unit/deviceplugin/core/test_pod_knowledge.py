@@ -22,9 +22,9 @@ from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.units import Half, gpu_of
-from deviceplugin.policy.bound_pods import BoundPods
-from deviceplugin.policy.layout import lay_out
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.devices.layout import lay_out
+from deviceplugin.policy.pairing.bound_pods import BoundPods
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore

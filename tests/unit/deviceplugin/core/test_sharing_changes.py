@@ -10,8 +10,8 @@ from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half, gpu_of
-from deviceplugin.policy.layout import lay_out
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.devices.layout import lay_out
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore

@@ -10,16 +10,17 @@ from werkzeug.wrappers import Request
 
 from deviceplugin.config.loading import parse_config
 from deviceplugin.config.reload import ConfigWatch
-from deviceplugin.config.source import ConfigSource, ConfigText
+from deviceplugin.config.source import ConfigSource
 from deviceplugin.heartbeats import HELPER_LATE_S, Heartbeats
 from deviceplugin.http.agent_state import LOOP_LATE_S, AgentState, Identity
+from deviceplugin.model.agent_config import ConfigText
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.held_devices import with_given
-from deviceplugin.policy.device_resources import Withheld
-from deviceplugin.policy.layout import Layout
-from deviceplugin.policy.limits_resolver import DeviceOrigins, Origin, ResolvedLimits, Source
-from deviceplugin.policy.raise_units import RaiseUnits
+from deviceplugin.policy.devices.device_resources import Withheld
+from deviceplugin.policy.devices.layout import Layout
+from deviceplugin.policy.limits.raise_units import RaiseUnits
+from deviceplugin.policy.limits.resolver import DeviceOrigins, Origin, ResolvedLimits, Source
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 

@@ -10,7 +10,7 @@ from deviceplugin.labels.node_labels import node_labels
 from deviceplugin.labels.offered import Machine
 from deviceplugin.labels.source import what_is_offered
 from deviceplugin.model.gpus import Gpu, MigPart
-from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.devices.layout import lay_out
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 

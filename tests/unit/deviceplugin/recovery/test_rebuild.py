@@ -9,8 +9,8 @@ from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy.implicit_units import complete_start
-from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.policy.pairing.implicit_units import complete_start
 from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
 from deviceplugin.recovery.kubelet_records import allocation_of, build_of, conflict
 from deviceplugin.recovery.rebuild import Rebuilt, rebuild

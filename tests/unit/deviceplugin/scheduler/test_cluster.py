@@ -7,7 +7,7 @@ import pytest
 
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.pod_requests import ContainerKind, PodRequest
-from deviceplugin.model.published import PublishedResource
+from deviceplugin.pages.published import PublishedResource
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.cluster.node_book import LINGERS_S, WRITTEN_AFTER_S
 from deviceplugin.scheduler.cluster.quotas import Held

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.config.fractional import Placement
-from deviceplugin.config.quotas import Quota
-from deviceplugin.model.published import PublishedNode, PublishedResource, decode, encode
+from deviceplugin.model.fractional import Placement
+from deviceplugin.model.quotas import Quota
+from deviceplugin.pages.published import PublishedNode, PublishedResource, decode, encode
 from deviceplugin.scheduler.answers.calls import Judgement, NodesAsked, PreemptionAsked, Victims
 from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
 from deviceplugin.scheduler.answers.judging import Finding

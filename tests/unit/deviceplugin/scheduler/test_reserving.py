@@ -6,7 +6,7 @@ import pytest
 
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.pod_requests import ContainerKind
-from deviceplugin.model.published import PublishedResource
+from deviceplugin.pages.published import PublishedResource
 from deviceplugin.scheduler.cluster.reserving import (
     chosen_reservation,
     everywhere,

@@ -3,7 +3,7 @@
 import pytest
 
 from deviceplugin.model.pod_requests import ContainerKind
-from deviceplugin.model.published import PublishedNode, PublishedResource, PublishedSlice
+from deviceplugin.pages.published import PublishedNode, PublishedResource, PublishedSlice
 from deviceplugin.scheduler.cluster.shown_pods import (
     NOTHING_LEFT,
     LeftOver,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.config.quotas import Quota
-from deviceplugin.model.published import PublishedNode
+from deviceplugin.model.quotas import Quota
+from deviceplugin.pages.published import PublishedNode
 from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.search.plans import Plan

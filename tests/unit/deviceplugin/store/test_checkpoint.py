@@ -14,7 +14,7 @@ from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.config.source import ConfigSource
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.units import Half
-from deviceplugin.policy.asked_limits import asked_limits
+from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu import allocation_dirs, artifacts, region

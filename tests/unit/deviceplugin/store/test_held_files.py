@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.policy.asked_limits import asked_limits
+from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu import slices
 from libvgpu.arbitration import Arbiter

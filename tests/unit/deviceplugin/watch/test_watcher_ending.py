@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.model.agent_config import WatchPolicy
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason
 from deviceplugin.watch import procfs
