@@ -1,5 +1,4 @@
-#!/usr/bin/env python3
-"""Writes the Grafana dashboards: ``generate.py DIRECTORY`` (`make fmt` does, into the chart).
+"""Writes the Grafana dashboards: `make fresh` does, into the chart.
 
 Each is a list of panels below; what all have in common is added here. Queries are of the metrics in
 docs/metrics-and-events.md and of the shares that the chart's rules record. With honorLabels, as the
@@ -7,7 +6,6 @@ chart's PodMonitor has it, `namespace` and `pod` are those of the container that
 """
 
 import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -239,13 +237,8 @@ def dashboard_object(dashboard: Dashboard) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def write(directory: Path) -> None:
     """Writes all of them."""
-    directory = Path(sys.argv[1])
     for each in DASHBOARDS:
         text = json.dumps(dashboard_object(each), indent=2) + "\n"
         (directory / f"{each.name}.json").write_text(text)
-
-
-if __name__ == "__main__":
-    main()

@@ -18,7 +18,7 @@ from .leftovers import MARK
 
 SOURCE = ROOT / "tests/e2e/install"
 CHART = ROOT / "deploy/chart"
-#: What the chart makes of its own values: `make manifests`.
+#: What the chart makes of its own values: `make fresh`.
 MANIFESTS = ROOT / "deploy/manifests/vgpu.yaml"
 #: Versions of its modules: the oldest with ValidatingAdmissionPolicy v1, and the judge's own.
 KUBERNETES = ("v1.30.14", "v1.34.4")
@@ -201,8 +201,3 @@ def _judge(asked: Mapping[str, Any]) -> Verdict:
 def manifests() -> list[dict[str, Any]]:
     """Returns every object of the plain manifests."""
     return [each for each in yaml.load_all(MANIFESTS.read_text(), yaml.CSafeLoader) if each]
-
-
-if __name__ == "__main__":  # make manifests
-    MANIFESTS.parent.mkdir(exist_ok=True)
-    MANIFESTS.write_text(render())

@@ -19,16 +19,21 @@ from .schemas import (
 )
 
 
-def main(directory: Path) -> int:
-    """Writes the files; returns the exit status."""
-    made = {directory / file_name(verb): schema_of(verb) for verb in OUTPUTS}
-    pages = {directory / page_file_name(page): schema_of_page(page) for page in PAGES}
+def main(directory: Path, older: Path | None = None) -> int:
+    """Writes the files; returns the exit status.
+
+    Args:
+        older: where the schemas are that programs know; by default `directory`.
+    """
+    known = older or directory
+    made = {file_name(verb): schema_of(verb) for verb in OUTPUTS}
+    pages = {page_file_name(page): schema_of_page(page) for page in PAGES}
     broken = [
-        f"{path}: {what}"
-        for path, schema in (made | pages).items()
-        if path.exists()
-        for old in (json.loads(path.read_text()),)
-        for what in (*breaks(old, schema), *(demands(old, schema) if path in pages else ()))
+        f"{known / name}: {what}"
+        for name, schema in (made | pages).items()
+        if (known / name).exists()
+        for old in (json.loads((known / name).read_text()),)
+        for what in (*breaks(old, schema), *(demands(old, schema) if name in pages else ()))
     ]
     for line in broken:
         print(line, file=sys.stderr)
@@ -39,9 +44,8 @@ def main(directory: Path) -> int:
             file=sys.stderr,
         )
         return 1
-    made |= pages
-    for path, schema in made.items():
-        path.write_text(json.dumps(schema, indent=2) + "\n")
+    for name, schema in (made | pages).items():
+        (directory / name).write_text(json.dumps(schema, indent=2) + "\n")
     return 0
 
 
