@@ -151,7 +151,7 @@ def _closest_on(state: NodeState) -> Closest:
     return closest
 
 
-def _run(
+def _run(  # noqa: PLR0915 - puts the agent together, in the order that counts
     settings: AgentSettings,
     api: ApiServer | None,
     life: ConfigLife,

@@ -136,7 +136,8 @@ def failure(said: str, otherwise: str) -> SetUpError:
         return SetUpError(reason_in(lines) or otherwise)
     return DiskFullError(
         f"a disk is full ({_cut(full)}); the environment and what is built need {ROOM}, see: "
-        f"df -h {ROOT} ~/.cache {os.environ.get('TMPDIR', '/tmp')}"
+        # A place to look at.
+        f"df -h {ROOT} ~/.cache {os.environ.get('TMPDIR', '/tmp')}"  # noqa: S108
     )
 
 

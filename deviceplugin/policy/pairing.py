@@ -60,7 +60,7 @@ def open_allocation(
     return None
 
 
-def prefer(
+def prefer(  # noqa: PLR0913 - all that a choice depends on
     layout: Layout,
     book: AllocationBook,
     family: Family,

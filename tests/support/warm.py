@@ -176,7 +176,8 @@ def _start(kind: str, env: Mapping[str, str]) -> tuple[socket.socket, "subproces
     return here, server
 
 
-def serve(number: int, kind: str) -> None:
+# One loop, a word for each request.
+def serve(number: int, kind: str) -> None:  # noqa: C901, PLR0912
     """The server, and in the children that it forks the programs."""
     for name in _LOADED[kind]:
         package = import_module(name)
@@ -275,6 +276,6 @@ def _become(words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> 
     sys.argv = [words[0], *words[2:]]
     if words[0] == "-c":
         names: dict[str, Any] = vars(sys.modules["__main__"])
-        exec(compile(words[1], "<string>", "exec"), names)
+        exec(compile(words[1], "<string>", "exec"), names)  # noqa: S102 - what -c runs
     else:
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)

@@ -131,7 +131,8 @@ class Rooms:
         self.chosen = (*self.chosen, ())
         return None
 
-    def put(self, ask: Ask, places: tuple[int, ...]) -> bool:
+    # Rules in their order.
+    def put(self, ask: Ask, places: tuple[int, ...]) -> bool:  # noqa: C901, PLR0912
         """Puts a container on one GPU, or on several whole ones; returns whether it fits.
 
         What it returns false for is half done: it is to be thrown away.

@@ -49,7 +49,7 @@ def test_what_is_missing_is_said_with_what_helps(
     for name, body in {**STAND_INS, **programs}.items():
         if body is not None:
             (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-            os.chmod(tmp_path / name, 0o755)
+            os.chmod(tmp_path / name, 0o755)  # noqa: S103 - a program
 
     done = subprocess.run(
         ["/bin/sh", str(ROOT / "deploy/dev/install-prerequisites.sh")],
