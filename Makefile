@@ -119,6 +119,7 @@ lint: build $(LINT) $(TESTS) $(PLOT)  ## check style, types and layering; C warn
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@$(BIN)/python -m libvgpu._build --werror
+	@$(BIN)/towncrier build --draft --version next >build/changelog.md 2>&1 || { cat build/changelog.md; false; }
 
 fmt: $(LINT)  ## format the Python and the C code
 	$(BIN)/ruff check --fix .

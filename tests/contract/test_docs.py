@@ -526,13 +526,15 @@ def test_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= MOST_README_LINES
 
 
-def test_the_version_that_pages_name_is_the_projects() -> None:
+def test_the_version_of_the_chart_and_of_what_pages_name_is_the_projects() -> None:
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    chart = yaml.safe_load((ROOT / "deploy/chart/Chart.yaml").read_text())
 
     named = {
         found
         for page in pages()
-        for found in re.findall(r"REGISTRY/vgpu:([\d.]+\d)", page.read_text())
+        for found in re.findall(r"\bvgpu[:-](\d+\.\d+\.\d+)", page.read_text())
     }
 
     assert named == {version}
+    assert (chart["version"], chart["appVersion"]) == (version, version)
