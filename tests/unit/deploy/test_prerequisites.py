@@ -53,8 +53,11 @@ def test_what_is_missing_is_said_with_what_helps(
 
     done = subprocess.run(
         ["/bin/sh", str(ROOT / "deploy/dev/install-prerequisites.sh")],
-        env={"PATH": str(tmp_path), **variables}, capture_output=True, text=True, check=False,
+        env={"PATH": str(tmp_path), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=PATIENCE_S,
-    )  # fmt: skip
+    )
 
     assert (done.stderr.strip(), done.returncode) == (sentence, 1 if sentence else 0)

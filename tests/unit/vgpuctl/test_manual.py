@@ -38,8 +38,12 @@ def formatted(text: str) -> tuple[str, str]:
     # Wide enough that nothing is broken; -c: no colours, so that bold is told by backspaces.
     done = subprocess.run(
         [groff, "-ww", "-b", "-man", "-Tutf8", "-rLL=300n", "-P-c"],
-        input=text, capture_output=True, text=True, encoding="utf-8", check=False,
-    )  # fmt: skip
+        input=text,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
     return re.sub(r".\x08", "", done.stdout), done.stderr
 
 
@@ -70,8 +74,10 @@ def test_mandoc_has_nothing_to_say_but_that_there_is_no_date(program: str) -> No
         pytest.skip("mandoc is not installed")
     done = subprocess.run(
         [mandoc, "-T", "lint", "-W", "warning", str(SHIPPED / file_name(program))],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     said = [line for line in done.stdout.splitlines() if "missing date" not in line]
     assert (said, done.stderr) == ([], "")
 
