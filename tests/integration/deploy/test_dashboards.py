@@ -37,9 +37,11 @@ RESOURCES = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory", "nvidia.com/gpu"]
 NODES = ("n1", "n2")
 #: Of what nobody does here: binds, programs that run in the containers, alerts.
 MAY_BE_EMPTY = (
-    "vgpu_scheduler_binds_total", "vgpu_gpu_mode_seconds_total", "ALERTS",
+    "vgpu_scheduler_binds_total",
+    "vgpu_gpu_mode_seconds_total",
+    "ALERTS",
     "vgpu_container_core_wanted_ratio",
-)  # fmt: skip
+)
 MOST_PICTURE_BYTES = 150_000
 VARIABLE = re.compile(r"\$(\w+)")
 

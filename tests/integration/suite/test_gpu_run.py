@@ -135,9 +135,13 @@ def test_no_other_run_of_tests_takes_a_gpu(chosen: list[str]) -> None:
 
 def look(environment: Mapping[str, str]) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", LOOK], env={**environment, "PYTHONPATH": CLIENT_PATH}, text=True,
-        capture_output=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", LOOK],
+        env={**environment, "PYTHONPATH": CLIENT_PATH},
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -60,8 +60,11 @@ for address in sys.argv[3:]:
 def isolated(ipv6: str, bindv6only: str, *addresses: str) -> list[str]:
     done = subprocess.run(
         [sys.executable, "-c", _ISOLATED, ipv6, bindv6only, *addresses],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     if done.returncode == 77:
         pytest.skip("this machine gives no network of its own, or has no IPv6")
     assert done.returncode == 0, done.stderr
