@@ -40,15 +40,21 @@ print(json.dumps([[nvml.nvmlDeviceGetName(part), nvml.nvmlDeviceGetUUID(part),
     said = answers(machine, LIST + code)
 
     assert [row[0].removeprefix(f"{A100.product} MIG ") for row in said] == [
-        "3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb+me"
-    ]  # fmt: skip
+        "3g.20gb",
+        "2g.10gb",
+        "1g.5gb",
+        "1g.5gb+me",
+    ]
     assert [row[1] for row in said] == [part.uuid for part in machine.instances]
     assert [row[2] for row in said] == [2, 3, 9, 10]
     assert [row[3] >> 20 for row in said] == [19968, 9856, 4864, 4864]
     assert [row[4] for row in said] == [42, 28, 14, 14]
     assert machine.mig_layout(0) == (
-        Placed("2g.10gb", 0), Placed("1g.5gb", 2), Placed("1g.5gb+me", 3), Placed("3g.20gb", 4)
-    )  # fmt: skip
+        Placed("2g.10gb", 0),
+        Placed("1g.5gb", 2),
+        Placed("1g.5gb+me", 3),
+        Placed("3g.20gb", 4),
+    )
 
 
 @pytest.mark.parametrize("spec", ["a100-40g/mig=7g.40gb", "h200-141g/mig=1g.35gb*4"])
@@ -141,8 +147,11 @@ print(json.dumps(dict(
         "jpegCount": 1, "ofaCount": 1, "memorySizeMB": 4864,
     }  # fmt: skip
     assert said["placements"] == [
-        [[0, 2], [2, 2], [4, 2], [6, 2]], [[0, 2], [2, 2], [4, 2]], [[0, 4], [4, 4]], [[0, 8]]
-    ]  # fmt: skip
+        [[0, 2], [2, 2], [4, 2], [6, 2]],
+        [[0, 2], [2, 2], [4, 2]],
+        [[0, 4], [4, 4]],
+        [[0, 8]],
+    ]
     assert said["capacity"] == [7, 4, 3, 2, 1]
     assert said["refusals"] == [INVALID_ARGUMENT, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_SUPPORTED]
 
