@@ -189,7 +189,10 @@ def panel_object(panel: Panel, number: int) -> dict[str, Any]:
         "type": "stat" if panel.is_stat else "timeseries",
         "datasource": SOURCE,
         "gridPos": {
-            "h": HEIGHT, "w": WIDTH, "x": WIDTH * (number % 2), "y": HEIGHT * (number // 2),
+            "h": HEIGHT,
+            "w": WIDTH,
+            "x": WIDTH * (number % 2),
+            "y": HEIGHT * (number // 2),
         },
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [
@@ -201,7 +204,7 @@ def panel_object(panel: Panel, number: int) -> dict[str, Any]:
             }
             for place, (query, legend) in enumerate(panel.queries)
         ],
-    }  # fmt: skip
+    }
 
 
 def variable_object(name: str, query: str) -> dict[str, Any]:
