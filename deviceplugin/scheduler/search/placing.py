@@ -74,10 +74,14 @@ class Rooms:
         """Returns all that matters of one GPU: two of the same state are as good as each other."""
         gpu = self._gpus[place]
         passed_on = self._from_init and tuple(
-            (family, tuple((half, units.get(place)) for half, units in each.units.items()),
-             each.defaults.get(place), tuple(held for at, held in each.lone if place in at))
+            (
+                family,
+                tuple((half, units.get(place)) for half, units in each.units.items()),
+                each.defaults.get(place),
+                tuple(held for at, held in each.lone if place in at),
+            )
             for family, each in self._from_init.items()
-        )  # fmt: skip
+        )
         return (
             self.core[place], self.memory[place], self.containers[place], gpu.memory_units,
             gpu.memory_unit_bytes, gpu.family, gpu.is_empty, gpu.placement, place in self.taken,
