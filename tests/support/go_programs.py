@@ -59,9 +59,12 @@ class GoPrograms:
         try:
             got = subprocess.run(
                 ["go", "mod", "download"],
-                cwd=self.module, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S,
+                cwd=self.module,
+                capture_output=True,
+                text=True,
+                timeout=DOWNLOAD_TIMEOUT_S,
                 check=False,
-            )  # fmt: skip
+            )
         except subprocess.TimeoutExpired:
             return f"the modules of {self.what} did not come within {DOWNLOAD_TIMEOUT_S:.0f} s"
         if got.returncode:

@@ -72,10 +72,13 @@ def _server() -> "subprocess.Popen[str]":
     It serves all tests, so no single test is to end it (`leftovers`).
     """
     server = subprocess.Popen(
-        [str(PROGRAMS.build() / "install")], cwd=ROOT, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [str(PROGRAMS.build() / "install")],
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         env={name: value for name, value in os.environ.items() if name != MARK},
-    )  # fmt: skip
+    )
     atexit.register(server.communicate)
     return server
 
