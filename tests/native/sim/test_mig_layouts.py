@@ -142,10 +142,18 @@ print(json.dumps(dict(
     assert said["by_id"] is True
     said["info"].pop("version")
     assert said["info"] == {
-        "id": 20, "isP2pSupported": 0, "sliceCount": 1, "instanceCount": 1,
-        "multiprocessorCount": 14, "copyEngineCount": 1, "decoderCount": 1, "encoderCount": 0,
-        "jpegCount": 1, "ofaCount": 1, "memorySizeMB": 4864,
-    }  # fmt: skip
+        "id": 20,
+        "isP2pSupported": 0,
+        "sliceCount": 1,
+        "instanceCount": 1,
+        "multiprocessorCount": 14,
+        "copyEngineCount": 1,
+        "decoderCount": 1,
+        "encoderCount": 0,
+        "jpegCount": 1,
+        "ofaCount": 1,
+        "memorySizeMB": 4864,
+    }
     assert said["placements"] == [
         [[0, 2], [2, 2], [4, 2], [6, 2]],
         [[0, 2], [2, 2], [4, 2]],
@@ -194,14 +202,23 @@ print(json.dumps(dict(
     assert said == {
         "counts": [0, 1, 1, 0],
         "about": [[2, 9, 4, 4], [7, 20, 0, 1], [2, 9, 4, 4]],
-        "compute": [0, 2, 0, 3], "smaller": 0, "name": "MIG 1g.5gb", "shared": [0, 14, 1],
+        "compute": [0, 2, 0, 3],
+        "smaller": 0,
+        "name": "MIG 1g.5gb",
+        "shared": [0, 14, 1],
         "attributes": {
-            "multiprocessorCount": 42, "sharedCopyEngineCount": 3, "sharedDecoderCount": 2,
-            "sharedEncoderCount": 0, "sharedJpegCount": 0, "sharedOfaCount": 0,
-            "gpuInstanceSliceCount": 3, "computeInstanceSliceCount": 3, "memorySizeMB": 19968,
+            "multiprocessorCount": 42,
+            "sharedCopyEngineCount": 3,
+            "sharedDecoderCount": 2,
+            "sharedEncoderCount": 0,
+            "sharedJpegCount": 0,
+            "sharedOfaCount": 0,
+            "gpuInstanceSliceCount": 3,
+            "computeInstanceSliceCount": 3,
+            "memorySizeMB": 19968,
         },
         "refusals": [NOT_FOUND, NOT_SUPPORTED, NOT_FOUND, NOT_SUPPORTED],
-    }  # fmt: skip
+    }
 
 
 def test_the_first_version_of_a_uuid_is_of_the_gpu(tmp_path: Path) -> None:
