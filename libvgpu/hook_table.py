@@ -74,9 +74,16 @@ def read_hook_table(path: Path = TABLE) -> tuple[HookRow, ...]:
         rows.append(HookRow(symbol, public_name, int(since), policy, "", words, section))
         if twin != "none":
             rows.append(
-                HookRow(f"{symbol}_{twin}", public_name, max(int(since), TWINS_SINCE), policy,
-                        symbol, words, section)
-            )  # fmt: skip
+                HookRow(
+                    f"{symbol}_{twin}",
+                    public_name,
+                    max(int(since), TWINS_SINCE),
+                    policy,
+                    symbol,
+                    words,
+                    section,
+                )
+            )
     return tuple(rows)
 
 

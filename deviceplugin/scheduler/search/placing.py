@@ -83,10 +83,17 @@ class Rooms:
             for family, each in self._from_init.items()
         )
         return (
-            self.core[place], self.memory[place], self.containers[place], gpu.memory_units,
-            gpu.memory_unit_bytes, gpu.family, gpu.is_empty, gpu.placement, place in self.taken,
+            self.core[place],
+            self.memory[place],
+            self.containers[place],
+            gpu.memory_units,
+            gpu.memory_unit_bytes,
+            gpu.family,
+            gpu.is_empty,
+            gpu.placement,
+            place in self.taken,
             passed_on or None,
-        )  # fmt: skip
+        )
 
     def state(self) -> tuple[object, ...]:
         """Returns all that matters for the containers that are still to be put."""
