@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE :=
 unexport PYTHONHOME PYTHONPATH PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo quick test bench-check test-gpu e2e e2e-node node-parts model lint fmt check check-long bench bench-gpu wheel image image-lock protos manifests clean
+.PHONY: help setup build demo quick test bench-check test-gpu e2e e2e-node node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -119,17 +119,16 @@ lint: build $(LINT) $(TESTS) $(PLOT)  ## check style, types and layering; C warn
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@$(BIN)/python -m libvgpu._build --werror
+	@$(BIN)/towncrier build --draft --version next >build/changelog.md 2>&1 || { cat build/changelog.md; false; }
 
 fmt: $(LINT)  ## format the Python and the C code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_FILES)
-	$(BIN)/python -m libvgpu.hook_table --write
-	$(BIN)/vgpuctl config schema > deploy/config.schema.json
-	$(BIN)/python deploy/grafana/generate.py deploy/chart/files/dashboards
-	$(BIN)/python -m vgpuctl.output docs/schemas
 	$(BIN)/python -m libvgpu.json_rows $$(find benchmarks deploy docs -name '*.json')
-	$(BIN)/python -m vgpuctl.manual docs/man
+
+fresh: build $(TESTS)  ## make every generated file from its source again (Go for the manifests)
+	@PYTHONPATH=tests:. $(BIN)/python -m support.generated
 
 check: lint node-parts test  ## what CI runs before a merge: lint, all tests in their short form, one version of Kubernetes
 	@$(MAKE) --no-print-directory e2e
@@ -164,12 +163,6 @@ image: $(ZIG) $(TESTS)  ## build the container image into build/image, without a
 
 image-lock: $(TESTS)  ## find the newest packages for the image and lock them (needs Python 3.11)
 	$(BIN)/python -m deploy.image lock
-
-protos:  ## regenerate the checked-in gRPC stubs (needs Python 3.11)
-	sh deviceplugin/kubelet/protos/generate.sh python3.11
-
-manifests: $(TESTS)  ## render deploy/manifests from the chart (needs Go)
-	PYTHONPATH=tests:. $(BIN)/python -m support.install
 
 clean:  ## remove what was built, kept Go programs too (not .venv)
 	rm -rf build dist *.egg-info libvgpu/*.so libvgpu/sim/lib

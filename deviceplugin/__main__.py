@@ -106,7 +106,7 @@ def _kubelet_dir(socket_path: Path) -> Path:
     help="Where the node's root is seen.  [default: /proc/1/root in a container]",
 )
 @_with_flags
-def main(
+def main(  # noqa: PLR0913 - a parameter for each option
     config: Path,
     node_label: str,
     default_config: str,

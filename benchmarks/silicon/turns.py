@@ -117,8 +117,9 @@ def measure_turns(
             try:
                 found += judged(row, _turns(gpu, program, rounds_per_ms, row, window), gpu.title)
             except VgpuError as error:
-                found.append(Measurement(row.name, gpu.title, "a turn", "us", None,
-                                         note=error.message))  # fmt: skip
+                found.append(
+                    Measurement(row.name, gpu.title, "a turn", "us", None, note=error.message)
+                )
     return found
 
 

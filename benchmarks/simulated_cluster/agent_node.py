@@ -83,9 +83,14 @@ class SimulatedNode:
     """
 
     def __init__(
-        self, name: str, machine: Machine, folder: Path, store: ObjectStore, api: ApiServer | None,
+        self,
+        name: str,
+        machine: Machine,
+        folder: Path,
+        store: ObjectStore,
+        api: ApiServer | None,
         seed: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Makes the agent's core; nothing runs yet.
 
         Args:

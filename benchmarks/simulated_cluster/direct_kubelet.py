@@ -112,9 +112,13 @@ class DirectKubelet:
             ],
         )
         admission = PodAdmission(
-            lambda: self._plugins, lambda _: False, self._look, self._table,
-            lambda pod, container: None, self._order,
-        )  # fmt: skip
+            lambda: self._plugins,
+            lambda _: False,
+            self._look,
+            self._table,
+            lambda pod, container: None,
+            self._order,
+        )
         with self._admission:
             with self._lock:
                 self._pods[uid] = pod

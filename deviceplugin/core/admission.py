@@ -53,8 +53,10 @@ class Admission:
         self._state, self._store, self._enforcement = kept.state, kept.store, kept.enforcement
         self._sync = sync
         self._clock, self._wall_clock, self._new_id = (
-            sources.clock, sources.wall_clock, sources.new_id,
-        )  # fmt: skip
+            sources.clock,
+            sources.wall_clock,
+            sources.new_id,
+        )
         self._closest = closest
         self._who = PodCorrelation()
         self._pods = PodKnowledge(sources.pods, sources.clock)

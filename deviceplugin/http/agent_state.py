@@ -79,7 +79,7 @@ class Identity:
 class AgentState:
     """What the agent's parts say of themselves."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a source for each part of the page
         self,
         identity: Identity,
         watch: ConfigWatch,

@@ -2,7 +2,7 @@
 
 `NodeSlices` is the page's form, for the agent that writes it and for `kubectl vgpu` that reads it.
 Under one `VERSION` keys may be added, with a value for pages that lack them; none goes or changes
-(docs/schemas/agent-slices.v1.json, which `make fmt` holds to that).
+(docs/schemas/agent-slices.v1.json, which `make fresh` holds to that).
 Slices of `vgpuctl run` come without their command lines, in which there may be secrets.
 """
 

@@ -68,7 +68,8 @@ def tcp_listener(address: str, what: str = "metrics address") -> socket.socket:
             except OSError as error:
                 if host or error.errno not in _NO_SUCH_FAMILY:
                     raise
-            return _listening(socket.AF_INET, ("0.0.0.0", port))
+            # Said by an address without a host.
+            return _listening(socket.AF_INET, ("0.0.0.0", port))  # noqa: S104
         return _first_of(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
     except (OSError, UnicodeError, ValueError) as error:
         why = getattr(error, "strerror", None) or str(error)

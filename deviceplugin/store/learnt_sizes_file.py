@@ -79,6 +79,12 @@ def _load(path: Path) -> LearntSizes:
             }
         )
     except (
-        OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError,
-    ):  # fmt: skip
+        OSError,
+        ValueError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ):
         return LearntSizes()

@@ -41,7 +41,7 @@ from .spare_files import SpareFiles
 
 __all__ = ["Answer", "SliceStore", "container_shim_path"]
 
-SHARED_MEMORY = "/dev/shm"
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's tmpfs
 PRELOAD_FILE = "/etc/ld.so.preload"
 #: What the agent calls its allocations; those of `vgpuctl run` begin with ``run-``.
 _AGENTS_ID = re.compile(r"[0-9a-f]{12}")

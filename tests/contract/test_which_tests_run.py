@@ -49,8 +49,10 @@ def matcher(marks: set[str]) -> ExpressionMatcher:
 def test_the_table_names_every_folder_and_every_mark() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     marks = {m.partition(":")[0] for m in settings["tool"]["pytest"]["ini_options"]["markers"]}
-    folders = {f"tests/{path.relative_to(ROOT / 'tests').parts[0]}"
-               for path in (ROOT / "tests").rglob("test_*.py")}  # fmt: skip
+    folders = {
+        f"tests/{path.relative_to(ROOT / 'tests').parts[0]}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+    }
 
     assert marks - set(re.findall(r"marked `(\w+)`", SECTION)) == set()
     assert folders - set(PATHS.findall(SECTION)) == set()

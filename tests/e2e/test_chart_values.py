@@ -245,8 +245,7 @@ def test_every_value_has_a_row() -> None:
     values = yaml.safe_load((install.CHART / "values.yaml").read_text())
     rows = [row.partition("=")[0] for row in ROWS]
 
-    assert [leaf for leaf in leaves(values)
-            if not any(row.startswith(leaf) for row in rows)] == []  # fmt: skip
+    assert [leaf for leaf in leaves(values) if not any(row.startswith(leaf) for row in rows)] == []
 
 
 # ---- the form of what is only made where it is asked for -----------------------------------------

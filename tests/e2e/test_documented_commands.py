@@ -246,12 +246,13 @@ def test_an_upgrade_and_its_rollback_leave_pods_alone(
 def tags(cluster: RealCluster) -> dict[str, str]:
     """Returns the image's tag of each part whose pods are ready."""
     return {
-        pod["metadata"]["labels"]["app.kubernetes.io/component"]:
-            pod["spec"]["containers"][0]["image"].rpartition(":")[2]
+        pod["metadata"]["labels"]["app.kubernetes.io/component"]: pod["spec"]["containers"][0][
+            "image"
+        ].rpartition(":")[2]
         for pod in pods(cluster)
         if all(each["ready"] for each in pod["status"].get("containerStatuses", [{"ready": False}]))
         and not pod["metadata"].get("deletionTimestamp")
-    }  # fmt: skip
+    }
 
 
 def test_the_extender_is_added(cluster: RealCluster, administrator: Administrator) -> None:

@@ -76,13 +76,19 @@ class Cluster:
     ) -> "subprocess.CompletedProcess[str]":
         """Types ``kubectl vgpu …``."""
         environment = os.environ | {
-            "PATH": self.path, "KUBECONFIG": str(self.kubeconfigs[user]),
-            "HOME": str(self.base), **variables,
-        }  # fmt: skip
+            "PATH": self.path,
+            "KUBECONFIG": str(self.kubeconfigs[user]),
+            "HOME": str(self.base),
+            **variables,
+        }
         return subprocess.run(
             ["kubectl", "vgpu", *arguments],
-            env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
 
     def rows(self, verb: str, *arguments: str, status: int = 0) -> list[dict[str, Any]]:
         done = self.vgpu(verb, *arguments, "-o", "json")
@@ -167,10 +173,13 @@ def test_one_node_is_chosen_by_its_name_or_by_a_pod(
     pods = "/api/v1/namespaces/team-b/pods"
     container = {"name": "c", "image": "i"}
     if cluster.plane.find(f"{pods}/three") is None:
-        cluster.plane.apply(pods, {
-            "metadata": {"name": "three"},
-            "spec": {"nodeName": "gpu-2", "containers": [container]},
-        })  # fmt: skip
+        cluster.plane.apply(
+            pods,
+            {
+                "metadata": {"name": "three"},
+                "spec": {"nodeName": "gpu-2", "containers": [container]},
+            },
+        )
     done = cluster.vgpu("ps", *where, "-o", "json", user="admin")
     assert done.returncode == 0, done.stderr
     assert {row["node"] for row in json.loads(done.stdout)} == {"gpu-2"}
@@ -228,9 +237,11 @@ def test_who_lacks_a_right_is_told_once_which_and_who_gives_it(
     subject = {"kind": "ServiceAccount", "name": "lister", "namespace": NAMESPACE}
     role = {"kind": "Role", "metadata": {"name": "lister"}, "rules": [rule]}
     binding = {
-        "kind": "RoleBinding", "metadata": {"name": "lister"}, "subjects": [subject],
+        "kind": "RoleBinding",
+        "metadata": {"name": "lister"},
+        "subjects": [subject],
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "lister"},
-    }  # fmt: skip
+    }
     for manifest in (role, binding):
         where = collection(manifest, NAMESPACE)
         if cluster.plane.find(f"{where}/lister") is None:
@@ -327,8 +338,9 @@ def test_set_does_what_it_shows(cluster: Cluster) -> None:
             rows = {row["value"]: row for row in check("kubectl-set", shown.stdout)}
             assert cluster.plane.find(f"{config_maps}/{name}")["data"] == {"config.yaml": config}  # type: ignore[index]
             assert [(rows[k]["old"], rows[k]["new"]) for k in ("core_percent", "memory_bytes")] == [
-                (40, 20), (4 * GIB, 3 * GIB),
-            ]  # fmt: skip
+                (40, 20),
+                (4 * GIB, 3 * GIB),
+            ]
 
             done = cluster.vgpu("set", *values, user="setter")
             assert done.returncode == 0, done.stderr

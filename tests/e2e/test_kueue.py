@@ -79,8 +79,9 @@ def install(cluster: RealCluster, program: Path) -> None:
     # As soon as its webhooks answer.
     wait_until(
         lambda: cluster.ask("apply", "-f", str(EXAMPLE / "queues.yaml"))["status"] == 0,
-        "Kueue takes the queues", KUEUE_S,
-    )  # fmt: skip
+        "Kueue takes the queues",
+        KUEUE_S,
+    )
 
 
 def install_kueue(cluster: RealCluster) -> None:
@@ -88,10 +89,13 @@ def install_kueue(cluster: RealCluster) -> None:
     repository, _, tag = IMAGE.rpartition(":")
     image = "controllerManager.manager.image"
     cluster.helm(
-        "install", "kueue", str(go_modules.folder_of(SOURCE, MODULE) / "charts/kueue"),
-        "--namespace=kueue-system", "--create-namespace",
+        "install",
+        "kueue",
+        str(go_modules.folder_of(SOURCE, MODULE) / "charts/kueue"),
+        "--namespace=kueue-system",
+        "--create-namespace",
         f"--set={image}.repository={repository},{image}.tag={tag},{image}.pullPolicy=Never",
-    )  # fmt: skip
+    )
 
 
 def job(name: str) -> dict[str, Any]:
@@ -141,7 +145,9 @@ def test_a_job_begins_with_slices_while_there_is_quota(cluster: RealCluster) -> 
     assert all(gpus.count(gpu) == 2 for gpu in gpus)  # 40 + 40 of each
     (used,) = told(cluster, "clusterqueue", "gpus")["status"]["flavorsUsage"]
     assert {each["name"]: each["total"] for each in used["resources"]}.items() >= {
-        (CORE, "320"), (MEMORY, "128")}  # fmt: skip
+        (CORE, "320"),
+        (MEMORY, "128"),
+    }
 
 
 def test_one_beyond_the_quota_waits_until_another_has_gone(cluster: RealCluster) -> None:

@@ -23,9 +23,10 @@ READERS = GoPrograms(ROOT / "tests/e2e/scheduling", "the readers of schedulers' 
 KUEUE = "sigs.k8s.io/kueue"
 REQUIRED = ROOT / "tests/e2e/crds"
 SCHEDULERS = (
-    "kubescheduler.config.k8s.io/v1", "batch.volcano.sh/v1alpha1",
+    "kubescheduler.config.k8s.io/v1",
+    "batch.volcano.sh/v1alpha1",
     "scheduling.volcano.sh/v1beta1",
-)  # fmt: skip
+)
 
 pytestmark = [
     pytest.mark.network,

@@ -64,8 +64,10 @@ class Administrator:
         cluster.start_process(
             "registry", ["crane", "registry", "serve", f"--address={REGISTRY}"], self._env
         )
-        wait_until(lambda: cluster.order("get", url=f"http://{REGISTRY}/v2/")["status"] == 200,
-                   "the registry answers")  # fmt: skip
+        wait_until(
+            lambda: cluster.order("get", url=f"http://{REGISTRY}/v2/")["status"] == 200,
+            "the registry answers",
+        )
 
     def _environment(self) -> dict[str, str]:
         cluster = self._cluster

@@ -70,12 +70,14 @@ _LET_IN = [
     *(_one("", "must be an integer", vgpu_core=n, vgpu_memory=1) for n in ("150500m", "0.5")),
     _one("", "must be greater than or equal to 0", vgpu_core=-150, vgpu_memory=1),
     _one(vgpu_core=0, gpu=1),
-    Row("one family each", {
-        "train": {"vgpu-core": 30, "vgpu-memory": 8}, "serve": {"mps-core": 30, "mps-memory": 8}}),
+    Row(
+        "one family each",
+        {"train": {"vgpu-core": 30, "vgpu-memory": 8}, "serve": {"mps-core": 30, "mps-memory": 8}},
+    ),
     Row("a slice and a whole GPU in two containers", {"train": {"vgpu-core": 30}, "s": {"gpu": 1}}),
     Row("halves one after the other", {"init-a": {"vgpu-core": 30}, "train": {"vgpu-memory": 8}}),
     Row("60 and 60 in two containers", {"a": {"vgpu-core": 60}, "b": {"vgpu-core": 60}}),
-]  # fmt: skip
+]
 
 _REFUSED = [
     *(_one(f"container train asks for nvidia.com/vgpu-core: {n}: core is percent|{_WHOLE}",

@@ -42,11 +42,15 @@ def values_file(cluster: RealCluster) -> Path:
 def install(cluster: RealCluster) -> None:
     """Installs the chart, and has the scheduler ask its extender."""
     values = values_file(cluster)
-    values.write_text(yaml.safe_dump({
-        "config": yaml.safe_dump(config()),
-        "scheduler": {"enabled": True, "replicas": 1, "clusterIP": _EXTENDER_ADDRESS},
-        "mutation": {"enabled": True, "mode": "webhook", "webhook": {"replicas": 1}},
-    }))  # fmt: skip
+    values.write_text(
+        yaml.safe_dump(
+            {
+                "config": yaml.safe_dump(config()),
+                "scheduler": {"enabled": True, "replicas": 1, "clusterIP": _EXTENDER_ADDRESS},
+                "mutation": {"enabled": True, "mode": "webhook", "webhook": {"replicas": 1}},
+            }
+        )
+    )
     cluster.helm("install", RELEASE, str(CHART), f"--values={values}")
     wait_until(lambda: all_are_ready(cluster), "the chart's pods are ready")
     _ask_the_extender(cluster)
@@ -91,5 +95,11 @@ def allocatable(cluster: RealCluster) -> dict[str, int]:
 def edit(cluster: RealCluster, content: dict[str, Any]) -> None:
     """Puts another config into the chart's ConfigMap."""
     patch = json.dumps({"data": {"config.yaml": yaml.safe_dump(content)}})
-    cluster.kubectl("patch", "configmap", "vgpu-config", f"--namespace={NAMESPACE}",
-                    "--type=merge", f"--patch={patch}")  # fmt: skip
+    cluster.kubectl(
+        "patch",
+        "configmap",
+        "vgpu-config",
+        f"--namespace={NAMESPACE}",
+        "--type=merge",
+        f"--patch={patch}",
+    )

@@ -31,8 +31,9 @@ def write(base: Path) -> None:
         check=True, capture_output=True, timeout=60,
     )  # fmt: skip
     with open(base / "tokens.csv", "w", newline="") as file:
-        rows = ((token(part), user, f"uid-{part}", groups)
-                for part, (user, groups) in _USERS.items())  # fmt: skip
+        rows = (
+            (token(part), user, f"uid-{part}", groups) for part, (user, groups) in _USERS.items()
+        )
         csv.writer(file).writerows(rows)
     for part in _USERS:
         kubeconfig(base, part).write_text(json.dumps({

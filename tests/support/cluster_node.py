@@ -67,10 +67,14 @@ class ClusterNode:
         """
         self.name, self._plane = name, plane
         self.simulated = SimulatedNode(
-            base, spec, config, resources, [f"--node-name={name}"],
+            base,
+            spec,
+            config,
+            resources,
+            [f"--node-name={name}"],
             plane.environment() | {MARK: ""},  # it serves all tests of a module
             program_as(account, "deviceplugin"),
-        )  # fmt: skip
+        )
         self.refusals: list[str] = []
         self.placed: dict[tuple[str, str], list[str]] = {}
         self._known: dict[str, AdmittedPod | None] = {}

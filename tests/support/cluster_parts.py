@@ -57,32 +57,44 @@ class ClusterParts(NodeHost):
         cluster_identities.write(base)
         self.start_process(
             "etcd",
-            ["etcd", f"--data-dir={base / 'etcd-data'}", "--unsafe-no-fsync",
-             "--listen-client-urls=http://127.0.0.1:2379",
-             "--advertise-client-urls=http://127.0.0.1:2379"],
-        )  # fmt: skip
+            [
+                "etcd",
+                f"--data-dir={base / 'etcd-data'}",
+                "--unsafe-no-fsync",
+                "--listen-client-urls=http://127.0.0.1:2379",
+                "--advertise-client-urls=http://127.0.0.1:2379",
+            ],
+        )
         self._start_part(
-            "kube-apiserver", "--etcd-servers=http://127.0.0.1:2379",
-            f"--bind-address={ADDRESS}", f"--advertise-address={ADDRESS}",
-            f"--secure-port={PORT}", f"--cert-dir={base / 'certificates'}",
-            f"--tls-cert-file={base / 'api.crt'}", f"--tls-private-key-file={base / 'api.key'}",
-            f"--token-auth-file={base / 'tokens.csv'}", "--authorization-mode=Node,RBAC",
-            "--enable-admission-plugins=NodeRestriction", "--allow-privileged=true",
+            "kube-apiserver",
+            "--etcd-servers=http://127.0.0.1:2379",
+            f"--bind-address={ADDRESS}",
+            f"--advertise-address={ADDRESS}",
+            f"--secure-port={PORT}",
+            f"--cert-dir={base / 'certificates'}",
+            f"--tls-cert-file={base / 'api.crt'}",
+            f"--tls-private-key-file={base / 'api.key'}",
+            f"--token-auth-file={base / 'tokens.csv'}",
+            "--authorization-mode=Node,RBAC",
+            "--enable-admission-plugins=NodeRestriction",
+            "--allow-privileged=true",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={base / 'api.key'}",
             f"--service-account-signing-key-file={base / 'api.key'}",
             f"--service-cluster-ip-range={_SERVICES}",
             "--kubelet-preferred-address-types=InternalIP",
-        )  # fmt: skip
+        )
         wait_until(self._is_api_ready, "the API server is ready", READY_S)
         self._start_part(
             "kube-controller-manager",
             f"--kubeconfig={self._kubeconfig('kube-controller-manager')}",
             "--use-service-account-credentials=true",
             f"--service-account-private-key-file={base / 'api.key'}",
-            f"--root-ca-file={base / 'api.crt'}", "--leader-elect=false", "--secure-port=0",
+            f"--root-ca-file={base / 'api.crt'}",
+            "--leader-elect=false",
+            "--secure-port=0",
             f"--flex-volume-plugin-dir={base / 'volume-plugins'}",
-        )  # fmt: skip
+        )
         self.start_scheduler({})
 
     def start_scheduler(self, config: Mapping[str, Any]) -> None:
@@ -112,9 +124,12 @@ class ClusterParts(NodeHost):
             "clusterCIDR": _PODS,
             "hostnameOverride": HOST_NAME,
             "clientConnection": {"kubeconfig": str(self._kubeconfig("kube-proxy"))},
-            "conntrack": {"maxPerCore": 0, "tcpEstablishedTimeout": "0s",
-                          "tcpCloseWaitTimeout": "0s"},
-        }  # fmt: skip
+            "conntrack": {
+                "maxPerCore": 0,
+                "tcpEstablishedTimeout": "0s",
+                "tcpCloseWaitTimeout": "0s",
+            },
+        }
         (self.base / "proxy.json").write_text(json.dumps(config))
         self._start_part("kube-proxy", f"--config={self.base / 'proxy.json'}")
 
@@ -131,11 +146,17 @@ class ClusterParts(NodeHost):
         """Starts the kubelet."""
         self.start_process(
             "kubelet",
-            [str(self.kubernetes.programs / "kubelet"), f"--config={self.base / 'kubelet.yaml'}",
-             f"--kubeconfig={self._kubeconfig('kubelet')}", f"--hostname-override={HOST_NAME}",
-             f"--node-ip={ADDRESS}", "--node-labels=nvidia.com/gpu.present=true", "--v=2"],
+            [
+                str(self.kubernetes.programs / "kubelet"),
+                f"--config={self.base / 'kubelet.yaml'}",
+                f"--kubeconfig={self._kubeconfig('kubelet')}",
+                f"--hostname-override={HOST_NAME}",
+                f"--node-ip={ADDRESS}",
+                "--node-labels=nvidia.com/gpu.present=true",
+                "--v=2",
+            ],
             again=True,
-        )  # fmt: skip
+        )
 
     def ctr(self, *arguments: str) -> dict[str, Any]:
         """Runs containerd's tool on the containers of the kubelet."""
@@ -149,8 +170,12 @@ class ClusterParts(NodeHost):
 
     def api(self, path: str) -> dict[str, Any]:
         """Asks the API server as an administrator; returns ``status`` and ``body``."""
-        return self.order("get", url=f"https://{ADDRESS}:{PORT}/{path}", token=token(ADMIN),
-                          authority=str(self.base / "api.crt"))  # fmt: skip
+        return self.order(
+            "get",
+            url=f"https://{ADDRESS}:{PORT}/{path}",
+            token=token(ADMIN),
+            authority=str(self.base / "api.crt"),
+        )
 
     def _start_part(self, name: str, *arguments: str) -> None:
         self.start_process(name, [str(self.kubernetes.programs / name), *arguments])

@@ -33,15 +33,19 @@ def shape(name: str, core: int, memory: int) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {
             "terminationGracePeriodSeconds": 0,
-            "containers": [{
-                "name": "c", "image": "vgpu-sample-client:0.1", "imagePullPolicy": "Never",
-                "command": ["python3", "-c", "import time; time.sleep(1000)"],
-                "resources": {"limits": {
-                    "nvidia.com/vgpu-core": core, "nvidia.com/vgpu-memory": memory,
-                }},
-            }],
+            "containers": [
+                {
+                    "name": "c",
+                    "image": "vgpu-sample-client:0.1",
+                    "imagePullPolicy": "Never",
+                    "command": ["python3", "-c", "import time; time.sleep(1000)"],
+                    "resources": {
+                        "limits": {"nvidia.com/vgpu-core": core, "nvidia.com/vgpu-memory": memory}
+                    },
+                }
+            ],
         },
-    }  # fmt: skip
+    }
 
 
 def phase(cluster: RealCluster, name: str) -> str:

@@ -92,19 +92,27 @@ class ControlPlane:
                 for token, (user, groups) in self._tokens.items()
             )
         self._start(
-            "etcd", "etcd", f"--data-dir={self.base / 'etcd'}", "--unsafe-no-fsync",
+            "etcd",
+            "etcd",
+            f"--data-dir={self.base / 'etcd'}",
+            "--unsafe-no-fsync",
             f"--listen-client-urls=http://127.0.0.1:{etcd}",
             f"--advertise-client-urls=http://127.0.0.1:{etcd}",
             f"--listen-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-advertise-peer-urls=http://127.0.0.1:{peer}",
             f"--initial-cluster=default=http://127.0.0.1:{peer}",
-        )  # fmt: skip
+        )
         self._start(
-            "kube-apiserver", str(self._programs / "kube-apiserver"),
-            f"--etcd-servers=http://127.0.0.1:{etcd}", "--bind-address=127.0.0.1",
-            f"--secure-port={self.port}", f"--cert-dir={self.base / 'certificates'}",
-            f"--tls-cert-file={self.certificate}", f"--tls-private-key-file={self._key}",
-            f"--token-auth-file={self.base / 'tokens.csv'}", "--authorization-mode=RBAC",
+            "kube-apiserver",
+            str(self._programs / "kube-apiserver"),
+            f"--etcd-servers=http://127.0.0.1:{etcd}",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={self.port}",
+            f"--cert-dir={self.base / 'certificates'}",
+            f"--tls-cert-file={self.certificate}",
+            f"--tls-private-key-file={self._key}",
+            f"--token-auth-file={self.base / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
             "--allow-privileged=true",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={self._key}",
@@ -112,7 +120,7 @@ class ControlPlane:
             "--service-cluster-ip-range=10.0.0.0/24",
             # Nobody here makes service accounts, or takes the taint of a new node away.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
-        )  # fmt: skip
+        )
         self._http = httpx2.Client(
             base_url=f"https://127.0.0.1:{self.port}",
             headers={"Authorization": f"Bearer {_ADMIN}"},
@@ -146,9 +154,12 @@ class ControlPlane:
         }
         file.write_text(json.dumps(whole))
         self._start(
-            "kube-scheduler", str(self._programs / "kube-scheduler"), f"--config={file}",
-            "--secure-port=0", "--v=3",
-        )  # fmt: skip
+            "kube-scheduler",
+            str(self._programs / "kube-scheduler"),
+            f"--config={file}",
+            "--secure-port=0",
+            "--v=3",
+        )
 
     def api(self, account: Path) -> ApiServer:
         """Returns the API server as a pod with that account reaches it."""
@@ -266,12 +277,16 @@ _KINDS = {
     "Deployment": ("/apis/apps/v1", "deployments", True),
     "PodDisruptionBudget": ("/apis/policy/v1", "poddisruptionbudgets", True),
     "ValidatingAdmissionPolicy": (
-        "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicies", False,
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicies",
+        False,
     ),
     "ValidatingAdmissionPolicyBinding": (
-        "/apis/admissionregistration.k8s.io/v1", "validatingadmissionpolicybindings", False,
+        "/apis/admissionregistration.k8s.io/v1",
+        "validatingadmissionpolicybindings",
+        False,
     ),
-}  # fmt: skip
+}
 
 
 def collection(manifest: Mapping[str, Any], namespace: str = "default") -> str:

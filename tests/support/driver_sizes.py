@@ -81,9 +81,13 @@ def ask(uuid: str, environment: Mapping[str, str]) -> Sizes:
         VgpuError: the driver refuses what every driver can do.
     """
     done = subprocess.run(
-        [sys.executable, "-m", "support.driver_probe", uuid], env=dict(environment), text=True,
-        capture_output=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "support.driver_probe", uuid],
+        env=dict(environment),
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
         raise VgpuError(f"GPU {uuid} could not be asked for the sizes of its memory: {last}")

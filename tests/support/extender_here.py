@@ -60,14 +60,21 @@ class ExtenderHere:
         follower = self.follower
         freshness = Freshness(lambda: follower.is_current, lambda: follower.problem)
         binder = Binder(
-            api, self.cluster, policies.plan, DOMAIN, lambda: freshness.obstacle,
+            api,
+            self.cluster,
+            policies.plan,
+            DOMAIN,
+            lambda: freshness.obstacle,
             lambda request, view, plan: self._extender.bind_refusal(request, view, plan),
             settles_in_s=lambda: follower.settles_in_s,
-        )  # fmt: skip
+        )
         self._extender = Extender(
-            self.cluster, policies, lambda: self._quotas, lambda: freshness.obstacle,
+            self.cluster,
+            policies,
+            lambda: self._quotas,
+            lambda: freshness.obstacle,
             remember=binder.remember,
-        )  # fmt: skip
+        )
         counts = Counts(CALLS.values())
         bind = BindCall(binder, lambda: True, None, counts.bound)
         endpoints = Endpoints(self._extender, VolcanoExtender(self._extender, 1), bind)

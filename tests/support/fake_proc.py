@@ -22,7 +22,7 @@ class FakeProc:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def put(
+    def put(  # noqa: PLR0913 - a file for each
         self, pid: int, *, start: int = 1000, state: str = "S", command: str = "worker",
         cgroup: str = "/", mounts: str = "", maps: str = "", inner_pid: int | None = None,
         tells_namespace: bool = False,

@@ -35,8 +35,12 @@ def folder_of(required: Path, path: str) -> Path:
     try:
         got = subprocess.run(
             ["go", "mod", "download", "-json", f"{path}@{version[1]}"],
-            cwd=required, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
-        )  # fmt: skip
+            cwd=required,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         raise NotHere(f"{path} did not come within {_TIMEOUT_S:.0f} s") from None
     said = json.loads(got.stdout) if got.stdout.startswith("{") else {}

@@ -64,9 +64,13 @@ class GoPrograms:
         try:
             got = subprocess.run(
                 ["go", "list", "-deps", *self.packages],
-                cwd=self.module, env={**os.environ, **_ENVIRONMENT}, capture_output=True, text=True,
-                timeout=DOWNLOAD_TIMEOUT_S, check=False,
-            )  # fmt: skip
+                cwd=self.module,
+                env={**os.environ, **_ENVIRONMENT},
+                capture_output=True,
+                text=True,
+                timeout=DOWNLOAD_TIMEOUT_S,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             return f"the modules of {self.what} did not come within {DOWNLOAD_TIMEOUT_S:.0f} s"
         assert not any(file in got.stderr for file in ("go.mod", "go.sum")), got.stderr

@@ -16,11 +16,13 @@ INSTALL_TIMEOUT_S = 600.0
 _RUN_TIMEOUT_S = 120.0
 #: It looks for a cluster when it starts, and asks it nothing for a pod's manifest.
 _KUBECONFIG = {
-    "apiVersion": "v1", "kind": "Config", "current-context": "nowhere",
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "nowhere",
     "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}],
     "clusters": [{"name": "nowhere", "cluster": {"server": "http://127.0.0.1:1"}}],
     "users": [{"name": "nobody", "user": {}}],
-}  # fmt: skip
+}
 
 
 class NotHere(Exception):  # noqa: N818 - a reason to skip, and no error
@@ -44,8 +46,11 @@ def environment() -> Path:
         try:
             got = subprocess.run(
                 [draft / "bin/python", "-m", "pip", "install", "--quiet", "-r", str(required)],
-                capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, check=False,
-            )  # fmt: skip
+                capture_output=True,
+                text=True,
+                timeout=INSTALL_TIMEOUT_S,
+                check=False,
+            )
         except subprocess.TimeoutExpired:
             raise NotHere(f"JupyterHub did not come within {INSTALL_TIMEOUT_S:.0f} s") from None
         if got.returncode:
@@ -67,8 +72,12 @@ def pods(settings: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
     (folder / "kubeconfig").write_text(json.dumps(_KUBECONFIG))
     result = subprocess.run(
         [environment() / "bin/python", str(SOURCE / "make_pods.py")],
-        input=json.dumps(settings), capture_output=True, text=True, timeout=_RUN_TIMEOUT_S,
-        env={**os.environ, "KUBECONFIG": str(folder / "kubeconfig")}, check=False,
-    )  # fmt: skip
+        input=json.dumps(settings),
+        capture_output=True,
+        text=True,
+        timeout=_RUN_TIMEOUT_S,
+        env={**os.environ, "KUBECONFIG": str(folder / "kubeconfig")},
+        check=False,
+    )
     assert result.returncode == 0, result.stderr[-2000:]
     return dict(json.loads(result.stdout))

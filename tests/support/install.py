@@ -18,7 +18,7 @@ from .leftovers import MARK
 
 SOURCE = ROOT / "tests/e2e/install"
 CHART = ROOT / "deploy/chart"
-#: What the chart makes of its own values: `make manifests`.
+#: What the chart makes of its own values: `make fresh`.
 MANIFESTS = ROOT / "deploy/manifests/vgpu.yaml"
 #: Versions of its modules: the oldest with ValidatingAdmissionPolicy v1, and the judge's own.
 KUBERNETES = ("v1.30.14", "v1.34.4")
@@ -72,10 +72,13 @@ def _server() -> "subprocess.Popen[str]":
     It serves all tests, so no single test is to end it (`leftovers`).
     """
     server = subprocess.Popen(
-        [str(PROGRAMS.build() / "install")], cwd=ROOT, text=True,
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        [str(PROGRAMS.build() / "install")],
+        cwd=ROOT,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         env={name: value for name, value in os.environ.items() if name != MARK},
-    )  # fmt: skip
+    )
     atexit.register(server.communicate)
     return server
 
@@ -201,8 +204,3 @@ def _judge(asked: Mapping[str, Any]) -> Verdict:
 def manifests() -> list[dict[str, Any]]:
     """Returns every object of the plain manifests."""
     return [each for each in yaml.load_all(MANIFESTS.read_text(), yaml.CSafeLoader) if each]
-
-
-if __name__ == "__main__":  # make manifests
-    MANIFESTS.parent.mkdir(exist_ok=True)
-    MANIFESTS.write_text(render())

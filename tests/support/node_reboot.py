@@ -30,7 +30,7 @@ def mount_volatile() -> None:
     """Mounts what a node has in memory, empty."""
     for directory in _VOLATILE:
         syscalls.mount("tmpfs", directory, "tmpfs", 0, "mode=755")
-    os.chmod("/dev/shm", 0o1777)
+    os.chmod("/dev/shm", 0o1777)  # noqa: S103 - as every /dev/shm
     os.mkdir("/run/lock")
 
 

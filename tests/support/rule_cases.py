@@ -186,13 +186,14 @@ def inputs_of(name: str) -> list[dict[str, Any]]:
             key: value
             for key, value in case.labels.items()
             if case.kept is None or key in case.kept
-        } | rule["labels"],
+        }
+        | rule["labels"],
         "exp_annotations": {
             "summary": case.summary,
             "description": rule["annotations"]["description"],
             "runbook": rule["annotations"]["runbook"],
         },
-    }  # fmt: skip
+    }
     before: list[tuple[int, list[Any]]] = [(fires_s - 2 * margin_s, [])] if patience_s else []
 
     def test(number: int, expected: list[tuple[int, list[Any]]]) -> dict[str, Any]:
@@ -241,11 +242,12 @@ def run_tool(
         alone.append({"name": "the alert", "rules": [alert]})
         rules.write_text(yaml.safe_dump({"groups": alone}))
     file = folder / "tests.yaml"
-    content = {
-        "rule_files": [str(rules)], "evaluation_interval": f"{interval_s}s", "tests": tests,
-    }  # fmt: skip
+    content = {"rule_files": [str(rules)], "evaluation_interval": f"{interval_s}s", "tests": tests}
     file.write_text(yaml.safe_dump(content))
     return subprocess.run(
         ["promtool", "test", "rules", str(file)],
-        capture_output=True, text=True, timeout=TOOL_S, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=TOOL_S,
+        check=False,
+    )

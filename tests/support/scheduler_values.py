@@ -65,7 +65,7 @@ def asking(
     return ContainerRequest(name, {f"{DOMAIN}/{key}": n for key, n in amounts.items()}, kind)
 
 
-def pod_of(
+def pod_of(  # noqa: PLR0913 - a field for each
     name: str,
     core: int = 0,
     memory: int = 0,

@@ -108,13 +108,16 @@ def make_pod(
     """Makes the pod of the agent of a node; returns its name."""
     name = f"vgpu-agent-{node}"
     ports = [{"name": "metrics", "containerPort": port}]
-    plane.apply(_PODS, {
-        "metadata": {"name": name, "labels": _LABELS},
-        "spec": {
-            "nodeName": node,
-            "containers": [{"name": "agent", "image": "vgpu", "ports": ports}],
+    plane.apply(
+        _PODS,
+        {
+            "metadata": {"name": name, "labels": _LABELS},
+            "spec": {
+                "nodeName": node,
+                "containers": [{"name": "agent", "image": "vgpu", "ports": ports}],
+            },
         },
-    })  # fmt: skip
+    )
     status = {"phase": phase, "podIP": address, "podIPs": [{"ip": address}]}
     plane.patch(f"{_PODS}/{name}/status", {"status": status})
     return name
@@ -134,12 +137,18 @@ def kubeconfig(plane: ControlPlane, path: Path, token: str, namespace: str = "de
         "certificate-authority": str(plane.certificate),
     }
     context = {"cluster": "here", "user": "me", "namespace": namespace}
-    path.write_text(json.dumps({
-        "apiVersion": "v1", "kind": "Config", "current-context": "here",
-        "clusters": [{"name": "here", "cluster": place}],
-        "users": [{"name": "me", "user": {"token": token}}],
-        "contexts": [{"name": "here", "context": context}],
-    }))  # fmt: skip
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "current-context": "here",
+                "clusters": [{"name": "here", "cluster": place}],
+                "users": [{"name": "me", "user": {"token": token}}],
+                "contexts": [{"name": "here", "context": context}],
+            }
+        )
+    )
     return path
 
 

@@ -26,8 +26,11 @@ COMPUTE = (
 SLICE = ("limits_file", "usage_file", "checksum")
 MODEL = ("throttle_model", "throttle_model_gpu")
 #: What AddressSanitizer or the processor finds itself need not be looked for twice.
-FLAGS = ("-fsanitize=address,undefined", "-fno-sanitize=null,alignment,object-size",
-         "-Wno-unused-parameter")  # fmt: skip
+FLAGS = (
+    "-fsanitize=address,undefined",
+    "-fno-sanitize=null,alignment,object-size",
+    "-Wno-unused-parameter",
+)
 
 
 @dataclass(frozen=True)

@@ -87,9 +87,13 @@ class Outer:
         # At the same addresses each time: what the shim knows of a kernel lies at a hash of one.
         self._inner = subprocess.Popen(
             ["setarch", "-R", sys.executable, "-m", "pytest", "-q", *map(str, sorted(files))],
-            cwd=session.config.rootpath, env=env, pass_fds=[theirs.fileno()], text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+            cwd=session.config.rootpath,
+            env=env,
+            pass_fds=[theirs.fileno()],
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
         theirs.close()
         ours.close()
         return self._inner

@@ -133,10 +133,14 @@ class WatchedNode:
     def start_agent(self) -> None:
         with open(self.base / "log", "ab") as log:
             words = [
-                "-m", "deviceplugin", f"--config={self.config}", f"--run-dir={self.run_dir}",
-                f"--kubelet-dir={self.base / 'k'}", f"--state-dir={self.base / 's'}",
+                "-m",
+                "deviceplugin",
+                f"--config={self.config}",
+                f"--run-dir={self.run_dir}",
+                f"--kubelet-dir={self.base / 'k'}",
+                f"--state-dir={self.base / 's'}",
                 "--metrics-address=127.0.0.1:0",
-            ]  # fmt: skip
+            ]
             environment = self.machine.environment(os.environ)
             self.agent: Program | subprocess.Popen[bytes] | None
             if self._prefix:

@@ -234,14 +234,21 @@ class Child:
         self._connection.send(("report", said))
 
     def pytest_warning_recorded(
-        self, warning_message: warnings.WarningMessage, when: str, nodeid: str,
+        self,
+        warning_message: warnings.WarningMessage,
+        when: str,
+        nodeid: str,
         location: tuple[str, int, str] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if not self._is_registered:
             return
         said = warning_message
         words = f"{said.category.__name__}: {said.message}"  # the class may not be one to send
-        message: tuple[Any, ...] = (pytest.PytestWarning(words), pytest.PytestWarning,
-                                    said.filename, said.lineno)  # fmt: skip
+        message: tuple[Any, ...] = (
+            pytest.PytestWarning(words),
+            pytest.PytestWarning,
+            said.filename,
+            said.lineno,
+        )
         kwargs = {"when": when, "nodeid": nodeid, "location": location}
         self._connection.send(("warning", (message, kwargs)))

@@ -61,7 +61,8 @@ class Collected:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:
+# A line for each part.
+def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:  # noqa: C901
     """Reads all that this user may; changes nothing on the node."""
     found = Collected()
     run_dir, state_dir = sources.run_dir, sources.state_dir

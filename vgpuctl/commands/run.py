@@ -142,7 +142,7 @@ def _gpus(
 )
 @run_dir_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def run(
+def run(  # noqa: PLR0913 - a parameter for each option
     gpus: tuple[str, ...],
     memories: tuple[str, ...],
     cores: tuple[str, ...],

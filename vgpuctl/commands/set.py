@@ -143,7 +143,7 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> l
 @click.option("--clear", is_flag=True, help="Go back to what rules and request say.")
 @node_dirs_options
 @output_option
-def set_verb(
+def set_verb(  # noqa: PLR0913 - a parameter for each option
     allocation: str,
     core: str | None,
     memory: str | None,

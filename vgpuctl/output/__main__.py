@@ -23,17 +23,22 @@ from .schemas import (
 )
 
 
-def main(directory: Path) -> int:
-    """Writes the files; returns the exit status."""
-    made = {directory / file_name(verb): schema_of(verb) for verb in OUTPUTS}
-    made |= {directory / file_name(each): schema_of_nodes(each) for each in NODE_OUTPUTS}
-    pages = {directory / page_file_name(page): schema_of_page(page) for page in PAGES}
+def main(directory: Path, older: Path | None = None) -> int:
+    """Writes the files; returns the exit status.
+
+    Args:
+        older: where the schemas are that programs know; by default `directory`.
+    """
+    known = older or directory
+    made = {file_name(verb): schema_of(verb) for verb in OUTPUTS}
+    made |= {file_name(each): schema_of_nodes(each) for each in NODE_OUTPUTS}
+    pages = {page_file_name(page): schema_of_page(page) for page in PAGES}
     broken = [
-        f"{path}: {what}"
-        for path, schema in (made | pages).items()
-        if path.exists()
-        for old in (json.loads(path.read_text()),)
-        for what in (*breaks(old, schema), *(demands(old, schema) if path in pages else ()))
+        f"{known / name}: {what}"
+        for name, schema in (made | pages).items()
+        if (known / name).exists()
+        for old in (json.loads((known / name).read_text()),)
+        for what in (*breaks(old, schema), *(demands(old, schema) if name in pages else ()))
     ]
     for line in broken:
         print(line, file=sys.stderr)
@@ -44,9 +49,8 @@ def main(directory: Path) -> int:
             file=sys.stderr,
         )
         return 1
-    made |= pages
-    for path, schema in made.items():
-        path.write_text(to_rows(schema))
+    for name, schema in (made | pages).items():
+        (directory / name).write_text(to_rows(schema))
     return 0
 
 

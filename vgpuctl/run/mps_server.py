@@ -27,7 +27,7 @@ from .directory_lock import locked
 from .mps_daemon import MARK, PIPE_VARIABLE, MpsDaemon
 
 #: Where MPS looks for its daemon when no variable says where.
-DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
+DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108 - NVIDIA's default
 _DIRECTORY = "run-mps"
 _END_S = 5.0
 _PATIENCE_S = 60.0

@@ -59,7 +59,7 @@ class ListingFindings:
     identified: tuple[Allocation, ...]
 
 
-def examine(
+def examine(  # noqa: C901 - rules in their order
     book: AllocationBook,
     listing: Iterable[Listed],
     now_s: float,

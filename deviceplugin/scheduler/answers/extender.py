@@ -37,7 +37,7 @@ class NotAnswered(VgpuError):  # noqa: N818 - it is the call that is not answere
 class Extender:
     """Answers; it has no state of its own but what it counts."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that an answer is made of
         self,
         cluster: Cluster,
         policies: Policies,

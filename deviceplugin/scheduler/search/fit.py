@@ -81,10 +81,17 @@ def shape_of(view: NodeView, demand: Demand) -> Shape:
 
 def _shape(view: NodeView, by_uuid: bool) -> Shape:
     gpus = (
-        (gpu.index, gpu.uuid if by_uuid else str(place), gpu.product, gpu.family,
-         gpu.memory_units, gpu.lone_halves, "" if gpu.problem == DRAINS else gpu.problem)
+        (
+            gpu.index,
+            gpu.uuid if by_uuid else str(place),
+            gpu.product,
+            gpu.family,
+            gpu.memory_units,
+            gpu.lone_halves,
+            "" if gpu.problem == DRAINS else gpu.problem,
+        )
         for place, gpu in enumerate(view.gpus)
-    )  # fmt: skip
+    )
     devices = ((name, each.total, each.most, each.products) for name, each in view.devices.items())
     return view.domain, tuple(gpus), tuple(devices)
 

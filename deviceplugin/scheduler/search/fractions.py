@@ -133,10 +133,18 @@ def laid_out(view: NodeView) -> Any:
         for gpu in view.gpus:
             left = gpu.containers_left
             values += (
-                gpu.memory_unit_bytes, gpu.core, gpu.memory, gpu.memory_units,
-                ANY_NUMBER if left is None else left, gpu.index, gpu.family, gpu.is_empty,
-                gpu.lone_halves, gpu.placement is Placement.SPREAD, bool(gpu.problem),
-            )  # fmt: skip
+                gpu.memory_unit_bytes,
+                gpu.core,
+                gpu.memory,
+                gpu.memory_units,
+                ANY_NUMBER if left is None else left,
+                gpu.index,
+                gpu.family,
+                gpu.is_empty,
+                gpu.lone_halves,
+                gpu.placement is Placement.SPREAD,
+                bool(gpu.problem),
+            )
         packed = struct.pack(f"<{_GPU * len(view.gpus)}", *values)
         kept = view.kept["gpus"] = (
             ffi.cast("struct placement_gpu *", ffi.from_buffer("uint8_t[]", packed)),

@@ -35,8 +35,9 @@ def score(view: NodeView, plan: Plan, node_policy: Placement) -> int:
         took = added(part_left(t.core, t.memory, units[uuid]) for uuid, t in gpus.items())
         return spread_score(before - took, total)
     empty, total = empty_gpus(view)
-    return binpack_score(plan.opens > plan.whole, bool(plan.whole), plan.leftover,
-                         empty - plan.opens, total)  # fmt: skip
+    return binpack_score(
+        plan.opens > plan.whole, bool(plan.whole), plan.leftover, empty - plan.opens, total
+    )
 
 
 def binpack_score(opens: bool, is_whole: bool, leftover: float, empty_left: int, total: int) -> int:

@@ -66,9 +66,9 @@ class Forwarder:
             )
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise BindFailed(
-                BindOutcome.UNKNOWN, f"the replica at {address}, which binds, does not answer: "
-                f"{error}"
-            ) from None  # fmt: skip
+                BindOutcome.UNKNOWN,
+                f"the replica at {address}, which binds, does not answer: {error}",
+            ) from None
         if answer.status_code != httpx2.codes.OK:
             raise BindFailed(
                 BindOutcome.NOT_NOW,

@@ -16,9 +16,12 @@ pytestmark = MARKS
 
 def test_the_node_offers_what_its_gpus_hold(cluster: RealCluster) -> None:
     offered = {
-        "nvidia.com/mps-core": 100, "nvidia.com/mps-memory": 80,
-        "nvidia.com/gpu.shared": 4, "nvidia.com/vgpu-core": 300, "nvidia.com/vgpu-memory": 240,
-    }  # fmt: skip
+        "nvidia.com/mps-core": 100,
+        "nvidia.com/mps-memory": 80,
+        "nvidia.com/gpu.shared": 4,
+        "nvidia.com/vgpu-core": 300,
+        "nvidia.com/vgpu-memory": 240,
+    }
     wait_until(lambda: allocatable(cluster) == offered, "what the node offers")
 
 

@@ -65,11 +65,12 @@ def test_a_quota_counts_the_resources(cluster: RealCluster) -> None:
     cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "small"}},
         {
-            "apiVersion": "v1", "kind": "ResourceQuota",
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
             "metadata": {"name": "gpus", "namespace": "small"},
             "spec": {"hard": {"requests.nvidia.com/vgpu-core": "20"}},
         },
-    )  # fmt: skip
+    )
     wait_until(
         lambda: "hard" in cluster.get("resourcequotas", "gpus", "small")["status"], "the quota"
     )

@@ -29,8 +29,14 @@ pytestmark = MARKS
 
 def test_pods_run_on_while_agent_and_kubelet_start_again(cluster: RealCluster) -> None:
     before = containers(cluster)
-    cluster.kubectl("delete", "pod", f"--namespace={NAMESPACE}", "--force", "--grace-period=0",
-                    "--selector=app.kubernetes.io/component=agent")  # fmt: skip
+    cluster.kubectl(
+        "delete",
+        "pod",
+        f"--namespace={NAMESPACE}",
+        "--force",
+        "--grace-period=0",
+        "--selector=app.kubernetes.io/component=agent",
+    )
     cluster.kill("kubelet")
     cluster.start_kubelet()
     wait_until(lambda: all_are_ready(cluster), "the agent is ready again")

@@ -21,8 +21,11 @@ def workload(name: str) -> list[dict[str, Any]]:
         pod = spec if each["kind"] == "Pod" else spec.get("template", {}).get("spec")
         for container in pod["containers"] if pod else ():
             if not container["image"].startswith("vgpu-sample-client"):
-                container |= {"image": "vgpu-sample-client:0.1", "imagePullPolicy": "Never",
-                              "command": ["python3", "/app/client.py"]}  # fmt: skip
+                container |= {
+                    "image": "vgpu-sample-client:0.1",
+                    "imagePullPolicy": "Never",
+                    "command": ["python3", "/app/client.py"],
+                }
     return found
 
 

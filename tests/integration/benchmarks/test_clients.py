@@ -47,9 +47,13 @@ def _launched(program: Path, *arguments: str) -> set[tuple[int, ...]]:
     """
     with tempfile.TemporaryFile("w+") as told:
         client = subprocess.Popen(
-            [program, *arguments], env={"LD_LIBRARY_PATH": str(program.parent)}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told,
-        )  # fmt: skip
+            [program, *arguments],
+            env={"LD_LIBRARY_PATH": str(program.parent)},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=told,
+        )
         assert client.stdin is not None
         with suppress(BrokenPipeError):  # one that reads none may have ended
             client.stdin.write("go\n")
@@ -114,9 +118,12 @@ def test_a_rate_that_is_none_is_refused(recorder: Path, name: str, argument: str
     program = build_client(name, recorder, *(PLAYER[1:] if name == PLAYER[0] else ()))
 
     result = subprocess.run(
-        [program, argument], env={"LD_LIBRARY_PATH": str(program.parent)}, capture_output=True,
-        text=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+        [program, argument],
+        env={"LD_LIBRARY_PATH": str(program.parent)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
 
     assert result.returncode == 2
     assert why in result.stderr

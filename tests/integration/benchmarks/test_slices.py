@@ -22,9 +22,13 @@ from support.waiting import wait_until
 
 MIB = 1 << 20
 DEVICE = DeviceLimit(
-    "GPU-0", 3 * MIB + 1, context_bytes=5, core_percent=30, weight=7,
+    "GPU-0",
+    3 * MIB + 1,
+    context_bytes=5,
+    core_percent=30,
+    weight=7,
     compute_mode=ComputeMode.ELASTIC,
-)  # fmt: skip
+)
 LIMITS = ContainerLimits("some-allocation", Family.VGPU, (DEVICE,))
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

@@ -71,8 +71,11 @@ def members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
 def test_another_checkout_builds_the_same_bytes(built: Built, tmp_path: Path) -> None:
     listing = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if listing.returncode:
         pytest.skip("not a git checkout: what belongs to the source is not known")
     checkout = tmp_path / "another checkout"
@@ -86,9 +89,12 @@ def test_another_checkout_builds_the_same_bytes(built: Built, tmp_path: Path) ->
 
     subprocess.run(
         [sys.executable, "-m", "deploy.image", "build", f"--cache={OUTPUT / 'cache'}"],
-        cwd=checkout, check=True, timeout=BUILD_S, umask=0o077,
+        cwd=checkout,
+        check=True,
+        timeout=BUILD_S,
+        umask=0o077,
         env={**os.environ, "TZ": "Asia/Kathmandu", "LC_ALL": "C", "HOSTNAME": "another"},
-    )  # fmt: skip
+    )
 
     other = checkout / "build/image"
     for path in (built.archive, built.sbom):
@@ -190,7 +196,8 @@ def test_all_but_the_project_is_built_for_arm64_too(tmp_path: Path) -> None:
     except Unreachable as error:
         pytest.skip(error.message)
 
-    programs = [member.name for member, content in members(other.archive)
-                if content.startswith(b"\x7fELF")]  # fmt: skip
+    programs = [
+        member.name for member, content in members(other.archive) if content.startswith(b"\x7fELF")
+    ]
     assert "usr/bin/python3.11" in programs
     assert any("aarch64-linux-gnu/libc.so.6" in each for each in programs)

@@ -30,7 +30,7 @@ from support.rule_cases import (
     seconds_of,
     series,
     step_s,
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)
@@ -42,8 +42,11 @@ def tool() -> None:
 def test_the_tool_accepts_the_rules() -> None:
     done = subprocess.run(
         ["promtool", "check", "rules", str(RULES)],
-        capture_output=True, text=True, timeout=TOOL_S, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=TOOL_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -151,10 +151,14 @@ def test_a_python_without_packages_builds_the_shim(tmp_path: Path) -> None:
 
     def build(target: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [python, "-m", "libvgpu._build", target], cwd=checkout, timeout=PATIENCE_S,
+            [python, "-m", "libvgpu._build", target],
+            cwd=checkout,
+            timeout=PATIENCE_S,
             env={"PATH": f"{quick.parent}:{os.environ['PATH']}", **variables},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
     first = build("shim")
 

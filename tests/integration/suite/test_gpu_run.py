@@ -98,7 +98,7 @@ def test_every_exercise_passes_as_on_a_real_gpu_or_says_why_not(
     assert "GPU: simulated NVIDIA H100 80GB HBM3" in done.stdout
     assert "a context takes 518 MiB, memory comes by 2 MiB, pools grow by 32 MiB" in done.stdout
     ran, skipped = set(), {}
-    for case in ElementTree.parse(results).iter("testcase"):
+    for case in ElementTree.parse(results).iter("testcase"):  # noqa: S314 - written by pytest
         name = case.attrib["name"].partition("[")[2].rstrip("]")
         ran.add(name)
         reason = case.find("skipped")
@@ -135,9 +135,13 @@ def test_no_other_run_of_tests_takes_a_gpu(chosen: list[str]) -> None:
 
 def look(environment: Mapping[str, str]) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", LOOK], env={**environment, "PYTHONPATH": CLIENT_PATH}, text=True,
-        capture_output=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", LOOK],
+        env={**environment, "PYTHONPATH": CLIENT_PATH},
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

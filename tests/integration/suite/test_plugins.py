@@ -222,8 +222,9 @@ def test_a_test_that_hangs_deaf_to_signals_is_ended_and_named(
 ) -> None:
     code = DEAF.format(fixture=fixture, code=code)
 
-    done = run_pytest(tmp_path, code, "--workers", "1", "-o", "timeout=20",
-                      "-o", "timeout_func_only=true")  # fmt: skip
+    done = run_pytest(
+        tmp_path, code, "--workers", "1", "-o", "timeout=20", "-o", "timeout_func_only=true"
+    )
 
     assert done.returncode == 1
     assert "sleep_deaf_to_signals" in done.stderr  # where it hung

@@ -362,8 +362,12 @@ def test_the_slice_of_a_run_that_was_killed(node: SimulatedNode) -> None:
     run = [sys.executable, "-m", "vgpuctl", "run", f"--run-dir={node.base / 'r'}"]
     program = subprocess.Popen(
         [*run, "--memory=1GiB", "--", "sh", "-c", "echo ready; exec cat"],
-        cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert program.stdout is not None and program.stdout.readline() == "ready\n"
     assert of(run_on(node), "leftovers")[0]["level"] == "ok"
     program.send_signal(signal.SIGKILL)

@@ -87,17 +87,21 @@ def ready(program: "subprocess.Popen[str]") -> None:
 #: What the program of a pod has mapped; what is said of it and what to do, if anything.
 IMAGES = {
     "alpine": (
-        ("ld-musl-x86_64.so.1",), "its C library is musl (ld-musl-x86_64.so.1)", "one with glibc"
+        ("ld-musl-x86_64.so.1",),
+        "its C library is musl (ld-musl-x86_64.so.1)",
+        "one with glibc",
     ),
     "old": (
-        ("libc-2.5.so",), "its glibc is 2.5, and this build of libvgpu.so needs 2.", "or newer"
+        ("libc-2.5.so",),
+        "its glibc is 2.5, and this build of libvgpu.so needs 2.",
+        "or newer",
     ),
     "odd": (("libc.so.6",), "its loader did not preload it", "/etc/ld.so.preload"),
     "static": (("libcuda.so.1",), "it is statically linked", "dynamically"),
     "no-gpu": ((), "", ""),
     "shim": (("libc.so.6", "libvgpu.so"), "", ""),
     "alpine-shim": (("ld-musl-x86_64.so.1", "libvgpu.so"), "", ""),
-}  # fmt: skip
+}
 
 
 def test_images_in_which_the_shim_is_not(start: Start, mapper: Path, tmp_path: Path) -> None:

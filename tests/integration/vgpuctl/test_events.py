@@ -83,8 +83,10 @@ def test_no_events_are_no_error(tmp_path: Path) -> None:
 def test_what_comes_is_followed(kept: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "vgpuctl", "events", f"--state-dir={kept}", "-f", "-o", "json"],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True,
-    ) as shown:  # fmt: skip
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as shown:
         assert shown.stdout is not None
         first = [json.loads(shown.stdout.readline())["reason"] for _ in range(2)]
         EventFile(kept).add(node_notice(EventReason.GPU_UNHEALTHY, "GPU 0 has XID 79"))

@@ -129,9 +129,11 @@ class Node:
         (base / "whole.yaml").write_text("version: v1\nmig:\n- {profiles: {}}\n")
         (base / "box").symlink_to(base / "machine")
         self.environment = self.node.machine.environment(os.environ) | {
-            "VGPU_RUN_DIR": f"{base}/r", "VGPU_STATE_DIR": f"{base}/s",
-            "VGPU_KUBELET_DIR": f"{base}/k", "XDG_RUNTIME_DIR": f"{base}/u",
-        }  # fmt: skip
+            "VGPU_RUN_DIR": f"{base}/r",
+            "VGPU_STATE_DIR": f"{base}/s",
+            "VGPU_KUBELET_DIR": f"{base}/k",
+            "XDG_RUNTIME_DIR": f"{base}/u",
+        }
         (base / "u").mkdir(mode=0o700)
         self.node.devices(self.node.admit("train", vgpu_core=30, vgpu_memory=4))
         wait_until(lambda: "default/train/c" in self.vgpuctl(["ps"]).stdout, "the pod is known")

@@ -71,9 +71,12 @@ class Typed:
         self.write()
         return subprocess.Popen(
             [sys.executable, "-m", "vgpuctl.cluster", *arguments],
-            cwd=ROOT, env=os.environ | {"PATH": str(self.programs)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            cwd=ROOT,
+            env=os.environ | {"PATH": str(self.programs)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def vgpu(self, *arguments: str) -> tuple[int, str, str]:
         """Returns exit status, stdout and stderr."""
@@ -209,8 +212,9 @@ def test_top_draws_the_nodes_says_who_is_silent_and_puts_the_screen_back(typed: 
         assert any(line.split()[:3] == ["n1", "GPU", "0"] for line in lines)
         # Four tenths of the GPU's time between two pages, by the node's own clock.
         typed.answers[typed.page_of("n1")] = later = (
-            200, page("n1", "team-a/one", at_s=1010.0, gpu_time_ns=4_000_000_000).decode(),
-        )  # fmt: skip
+            200,
+            page("n1", "team-a/one", at_s=1010.0, gpu_time_ns=4_000_000_000).decode(),
+        )
         typed.write()
         terminal.wait("40.0 / 30")
         typed.answers[typed.page_of("n1")] = (503, '{"message": "refused"}')
@@ -255,9 +259,12 @@ def with_config(typed: Typed, **data: str) -> None:
         )
         allocation = AllocationOfReport(f"a-{node}-0", owner, [gpu])
         report = AgentReport(
-            AgentOfReport("1", 7, node, 1.0), ConfigOfReport("/c", "d", 1), [], "b",
+            AgentOfReport("1", 7, node, 1.0),
+            ConfigOfReport("/c", "d", 1),
+            [],
+            "b",
             allocations=[allocation],
-        )  # fmt: skip
+        )
         typed.answers[typed.page_of(node, "state")] = (200, msgspec.json.encode(report).decode())
 
 

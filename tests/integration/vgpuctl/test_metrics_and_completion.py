@@ -74,8 +74,11 @@ def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
         done = subprocess.run(
             [bash, "-c", asked.format(words=words, at=at)],
             env={"PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+        )
         return set(done.stdout.split())
 
     assert completed("st", 1) == {"status"}
@@ -95,8 +98,11 @@ def test_an_error_of_our_own_is_a_sentence_and_debug_shows_where(
         return subprocess.run(
             [sys.executable, "-m", "vgpuctl", *words, f"--run-dir={tmp_path}"],
             env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
 
     done = said("ps")
     assert done.returncode == 1

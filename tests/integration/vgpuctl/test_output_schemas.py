@@ -52,8 +52,11 @@ class Outputs:
         words = ["--gpu", "1", "--memory", "2GiB", "--core", "50", "--name", "mine", "--"]
         self.program = subprocess.Popen(
             [sys.executable, "-m", "vgpuctl", "run", *words, sys.executable, "-c", CLIENT],
-            env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         assert self.program.stdout is not None
         assert self.program.stdout.readline() == "ready\n"
 

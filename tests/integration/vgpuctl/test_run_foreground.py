@@ -173,7 +173,7 @@ def test_ctrl_c_at_a_terminal_reaches_the_command_once() -> None:
     )
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(
+        os.execv(  # noqa: S606 - it becomes the program
             sys.executable,
             [sys.executable, "-c", AT_A_TERMINAL + WRAPPER, sys.executable, "-c", code],
         )

@@ -160,6 +160,9 @@ def test_status_lists_mig_devices_behind_their_gpu(ctl: Ctl, uuids: list[str]) -
     rows = ctl.said("status", "-o", "json")
 
     assert [(row["index"], row["mig_device"]) for row in rows] == [
-        (0, None), (0, 0), (0, 1), (0, 2)
-    ]  # fmt: skip
+        (0, None),
+        (0, 0),
+        (0, 1),
+        (0, 2),
+    ]
     assert [row["uuid"] for row in rows][1:] == uuids

@@ -175,8 +175,10 @@ def test_runs_without_a_core_share_what_the_others_leave(runs: NeighbourRuns) ->
 
     # THEN all compute is the one's, and the others say that none is theirs
     assert {name: row["core_percent"] for name, row in rows.items()} == {
-        "first": 0, "second": 0, "whole": 100,
-    }  # fmt: skip
+        "first": 0,
+        "second": 0,
+        "whole": 100,
+    }
     assert [row["compute"] for row in rows.values()] == ["elastic", "elastic", "strict"]
     assert (gpu["core_allocated_percent"], gpu["core_free_percent"]) == (100, 0)
     assert [line.split().count("rest") for line in vgpuctl("ps").splitlines()] == [0, 1, 1, 0]
@@ -194,8 +196,11 @@ def test_a_run_without_any_limit_has_the_whole_gpu(runs: NeighbourRuns) -> None:
     code = "import os, sys; print(os.environ['VGPU_DIR']); sys.stdout.flush(); sys.stdin.read()"
     process = subprocess.Popen(
         [*words, "--", sys.executable, "-c", code],
-        env=runs.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env=runs.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     runs.started.append(process)
     assert process.stdout is not None
     (limit,) = region.read_limits(Path(process.stdout.readline().strip())).limits.devices

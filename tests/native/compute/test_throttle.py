@@ -15,9 +15,13 @@ CHANCE_NS = 7  # longer: other launches are samples then
 
 @pytest.mark.parametrize(
     ("percent", "kernel_ns", "in_a_row", "pause_ns"),
-    [(90, 2 * US, 1, 20 * US), (90, 2 * US, 2, 20 * US), (90, 5 * US, 4, 20 * US),
-     (99, 2 * US, 3, 10 * US)],
-)  # fmt: skip
+    [
+        (90, 2 * US, 1, 20 * US),
+        (90, 2 * US, 2, 20 * US),
+        (90, 5 * US, 4, 20 * US),
+        (99, 2 * US, 3, 10 * US),
+    ],
+)
 def test_launches_behind_others_are_booked_for_what_they_take(
     compile_program: Compile, percent: int, kernel_ns: int, in_a_row: int, pause_ns: int
 ) -> None:

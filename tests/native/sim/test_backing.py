@@ -68,8 +68,16 @@ check(cuda.cuMemFree(small)); count()
 say(counts=counts)
 """
     assert json.loads(run(machine, PROGRAM + code))["counts"] == [
-        0, 64 * KIB, 64 * KIB, 192 * KIB, 196 * KIB, 196 * KIB + MIB, 196 * KIB + MIB, 4 * KIB, 0,
-    ]  # fmt: skip
+        0,
+        64 * KIB,
+        64 * KIB,
+        192 * KIB,
+        196 * KIB,
+        196 * KIB + MIB,
+        196 * KIB + MIB,
+        4 * KIB,
+        0,
+    ]
 
 
 def test_rows_count_what_they_touch_and_what_they_share_once(machine: Machine) -> None:

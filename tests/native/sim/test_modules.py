@@ -116,9 +116,16 @@ say(threads=attribute_of(function, "MAX_THREADS_PER_BLOCK"),
     fourth=int(cuda.cuFuncGetParamInfo(function, 3)[0]))
 '''
     assert said(machine, code) == {
-        "threads": 128, "shared": 1512, "dynamic": 49152 - 1512, "local": 48, "registers": 24,
-        "ptx": 50, "binary": 90, "parameters": [[0, 4], [8, 8], [16, 24]], "fourth": INVALID_VALUE,
-    }  # fmt: skip
+        "threads": 128,
+        "shared": 1512,
+        "dynamic": 49152 - 1512,
+        "local": 48,
+        "registers": 24,
+        "ptx": 50,
+        "binary": 90,
+        "parameters": [[0, 4], [8, 8], [16, 24]],
+        "fourth": INVALID_VALUE,
+    }
 
 
 UNFIT = {
@@ -262,9 +269,16 @@ say(unused=unused, one=one, two=two, apart=int(first) != int(second), same=same,
     owner=owner, back=back, left=before - free())
 """
     assert said(machine, code) == {
-        "unused": 0, "one": 4 * MIB, "two": 8 * MIB, "apart": True, "same": True,
-        "unload": NOT_PERMITTED, "owner": True, "back": 4 * MIB, "left": 0,
-    }  # fmt: skip
+        "unused": 0,
+        "one": 4 * MIB,
+        "two": 8 * MIB,
+        "apart": True,
+        "same": True,
+        "unload": NOT_PERMITTED,
+        "owner": True,
+        "back": 4 * MIB,
+        "left": 0,
+    }
 
 
 def test_a_library_names_its_kernels_and_its_managed_variables(machine: Machine) -> None:

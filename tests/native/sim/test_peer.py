@@ -57,10 +57,18 @@ say(before=disable(other), flags=enable(other, 1), itself=enable(one), foreign=e
     renewed=[int(cuda.cuDevicePrimaryCtxRetain(1)[0]), disable(other), enable(other)])
 """
     assert json.loads(run(three, PEERS + code)) == {
-        "before": 705, "flags": 1, "itself": 201, "foreign": 217, "nobody": 201,
-        "twice": [0, 704], "back": [705, 0], "after": [0, 705], "again": 0, "reset": 0,
+        "before": 705,
+        "flags": 1,
+        "itself": 201,
+        "foreign": 217,
+        "nobody": 201,
+        "twice": [0, 704],
+        "back": [705, 0],
+        "after": [0, 705],
+        "again": 0,
+        "reset": 0,
         "renewed": [0, 705, 0],
-    }  # fmt: skip
+    }
 
 
 def test_bytes_go_from_one_gpu_to_the_other(three: Machine) -> None:

@@ -97,9 +97,17 @@ answers["wrong size"] = int(cuda.cuMemAddressFree(place, GRANULE)[0])
 say(**answers)
 """
     assert said_by(machine, code) == {
-        "reserved": 1, "unmapped": 1, "half": [0, 1, 0], "mapped": 1, "flags": [0, 3],
-        "granted": 0, "part": 1, "taken": [0, 1, 0], "free": [1, 1], "wrong size": 1,
-    }  # fmt: skip
+        "reserved": 1,
+        "unmapped": 1,
+        "half": [0, 1, 0],
+        "mapped": 1,
+        "flags": [0, 3],
+        "granted": 0,
+        "part": 1,
+        "taken": [0, 1, 0],
+        "free": [1, 1],
+        "wrong size": 1,
+    }
 
 
 def test_wrong_sizes_and_handles_are_refused(machine: Machine) -> None:
@@ -123,9 +131,18 @@ say(granularity=int(size), uneven=code(cuda.cuMemCreate(GRANULE + 4096, properti
     released=code(cuda.cuMemRelease(12345)), used=used())
 """
     assert said_by(machine, code) == {
-        "granularity": GRANULE, "uneven": 1, "nothing": 1, "device": 101, "fabric": 801,
-        "too_much": 2, "unknown": 1, "larger": 1, "outside": 1, "released": 1, "used": 1,
-    }  # fmt: skip
+        "granularity": GRANULE,
+        "uneven": 1,
+        "nothing": 1,
+        "device": 101,
+        "fabric": 801,
+        "too_much": 2,
+        "unknown": 1,
+        "larger": 1,
+        "outside": 1,
+        "released": 1,
+        "used": 1,
+    }
 
 
 def test_a_handle_is_found_by_address_and_tells_its_properties(machine: Machine) -> None:

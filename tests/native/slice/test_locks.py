@@ -19,9 +19,16 @@ from support.slices import make_slice
 from support.talker import Talker
 from support.waiting import PATIENCE_S
 
-SHIM_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",
-              "-DVGPU_CHECK_LOCKS", "-Wno-unused-parameter", "-Wl,-Bsymbolic",
-              "-Wl,-z,nodelete")  # fmt: skip
+SHIM_FLAGS = (
+    "-shared",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-fno-strict-aliasing",
+    "-DVGPU_CHECK_LOCKS",
+    "-Wno-unused-parameter",
+    "-Wl,-Bsymbolic",
+    "-Wl,-z,nodelete",
+)
 PIECE = 1 << 20
 PIECES = 16
 

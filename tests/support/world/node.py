@@ -131,9 +131,15 @@ class WorldNode:
         self.disk.process = process
         self._stop: Any = Event(self.turns)
         settings = AgentSettings(
-            self.config, self.kubelet_dir, self.state_dir, self.run_dir, "127.0.0.1:0", NODE,
-            spawn_mps=False, watch_health=True,
-        )  # fmt: skip
+            self.config,
+            self.kubelet_dir,
+            self.state_dir,
+            self.run_dir,
+            "127.0.0.1:0",
+            NODE,
+            spawn_mps=False,
+            watch_health=True,
+        )
         stop = cast(threading.Event, self._stop)
         self._main = self.turns.begin(
             process, lambda: agent.run(settings, self.inventory, stop), "agent"

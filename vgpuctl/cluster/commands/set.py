@@ -65,7 +65,7 @@ Rules = tuple[Sequence[LimitRule], Sequence[LimitRule]]
 @click.option("--config", "key", metavar="NAME", help="Which of several named configs.")
 @reach_options
 @output_option
-def set_verb(
+def set_verb(  # noqa: PLR0913 - a parameter for each option
     place: Place,
     namespace: str,
     container: str,

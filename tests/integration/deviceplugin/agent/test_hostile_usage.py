@@ -109,8 +109,9 @@ def reserve_more(usage: Path) -> None:
 
 
 def punch(usage: Path) -> None:
-    subprocess.run(["fallocate", "--punch-hole", "--offset", "64KiB", "--length", "64KiB", usage],
-                   check=True)  # fmt: skip
+    subprocess.run(
+        ["fallocate", "--punch-hole", "--offset", "64KiB", "--length", "64KiB", usage], check=True
+    )
 
 
 SIZES: dict[str, tuple[Callable[[Path], object], bool]] = {

@@ -175,8 +175,12 @@ def test_without_the_api_server_pods_are_admitted_as_before(cluster: Cluster) ->
     cluster.admit("before", SMALL)
     known = cluster.bind("known", SMALL)
     cluster.server.stop()
-    wait_until(lambda: "does not answer" in agent_report(cluster.node.run_dir).pods_problem
-               or "not reached" in agent_report(cluster.node.run_dir).pods_problem)  # fmt: skip
+    wait_until(
+        lambda: (
+            "does not answer" in agent_report(cluster.node.run_dir).pods_problem
+            or "not reached" in agent_report(cluster.node.run_dir).pods_problem
+        )
+    )
     assert "vgpu_pods_followed 0.0" in metrics_page(cluster.node.run_dir)
 
     assert gpus_of(cluster.node.kubelet.admit(known)) == {0}

@@ -46,9 +46,14 @@ def cut(gpu: Gpu, *profiles: str) -> Gpu:
         for n, profile in enumerate(profiles)
     )
     return Gpu(
-        gpu.index, gpu.uuid, gpu.name, gpu.memory_bytes, minor=gpu.minor, is_mig_enabled=True,
+        gpu.index,
+        gpu.uuid,
+        gpu.name,
+        gpu.memory_bytes,
+        minor=gpu.minor,
+        is_mig_enabled=True,
         mig_devices=parts,
-    )  # fmt: skip
+    )
 
 
 @contextmanager

@@ -79,9 +79,15 @@ def follow(server: ListWatchServer, world: World) -> Iterator[Callable[..., Foll
 
     def start(**more: Any) -> Follower[Thing]:
         follower = Follower(
-            server.api(), PATH, {"fieldSelector": "a!=b"}, Thing, world.on_list, world.on_event,
-            "things", **more,
-        )  # fmt: skip
+            server.api(),
+            PATH,
+            {"fieldSelector": "a!=b"},
+            Thing,
+            world.on_list,
+            world.on_event,
+            "things",
+            **more,
+        )
         started.append(follower)
         follower.start()
         assert follower.wait_synced(60)
@@ -187,8 +193,12 @@ def test_a_continue_token_that_expires_starts_the_list_over(
     follow()
 
     assert [each.get("continue", "") for each in server.lists] == [
-        "", "105-2", "", "106-2", "106-4",
-    ]  # fmt: skip
+        "",
+        "105-2",
+        "",
+        "106-2",
+        "106-4",
+    ]
     assert len(world.things) == 5
     assert world.lists == 1
 

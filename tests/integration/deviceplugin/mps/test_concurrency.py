@@ -180,8 +180,9 @@ def test_a_fault_of_one_client_is_told_to_every_pod_that_had_a_process(one_gpu: 
     time.sleep(3)
     told = [line for line in log.read_text().splitlines() if FAULTED in line]
     assert sorted(line.partition("owner=")[2].split()[0] for line in told) == [
-        "default/a/c", "default/b/c",
-    ]  # fmt: skip
+        "default/a/c",
+        "default/b/c",
+    ]
     assert cluster.gpu(index).server == server  # it lives on
     assert (cluster.gpu(index).faults, cluster.gpu(index).restarts) == (1, 0)
     assert cluster.run(slices[0]).works()

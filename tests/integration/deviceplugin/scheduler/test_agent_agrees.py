@@ -51,9 +51,11 @@ def pod(name: str, chance: random.Random, most: int) -> PodRequest:
     kinds = [chance.choice((ContainerKind.INIT, ContainerKind.SIDECAR)) for _ in range(inits)]
     kinds += [ContainerKind.APP] * (count - inits)
     return PodRequest(
-        name, "default", name,
+        name,
+        "default",
+        name,
         tuple(ContainerRequest(f"c{i}", amounts(chance), k) for i, k in enumerate(kinds)),
-    )  # fmt: skip
+    )
 
 
 def gpus_of(admitted: AdmittedPod, container: str) -> set[str]:
@@ -114,9 +116,11 @@ def test_what_is_refused_would_have_failed(untold: WatchedAgent) -> None:
     """A node whose sum is enough, and none of whose GPUs is."""
     for number in range(len(GPUS)):
         asks = PodRequest(
-            f"u{number}", "default", f"p{number}",
+            f"u{number}",
+            "default",
+            f"p{number}",
             (ContainerRequest("c", {"nvidia.com/vgpu-core": 60, "nvidia.com/vgpu-memory": 2}),),
-        )  # fmt: skip
+        )
         untold.admit(untold.bind(asks))
     asks = PodRequest("u", "default", "p", (ContainerRequest("c", {"nvidia.com/vgpu-core": 60}),))
     found = plan(untold.view(), asks, NO_WISHES)

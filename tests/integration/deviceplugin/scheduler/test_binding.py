@@ -47,9 +47,14 @@ class World:
         self.cluster = Cluster(first_fit)
         self.cluster.set_nodes({name: published(node=name) for name in ("n1", "n2")})
         self.binder = Binder(
-            server.api(), self.cluster, first_fit, DOMAIN, lambda: self.obstacle, self.refuse,
+            server.api(),
+            self.cluster,
+            first_fit,
+            DOMAIN,
+            lambda: self.obstacle,
+            self.refuse,
             lambda: self.now_s,
-        )  # fmt: skip
+        )
 
     def refuse(self, request: PodRequest, view: NodeView, plan: Plan) -> str | None:
         self.asked.append((request, view, plan))
@@ -356,9 +361,13 @@ def test_a_hundred_binds_at_once_promise_nothing_twice(server: SchedulerServer) 
 def settling(world: World) -> World:
     """One whose program has just begun."""
     world.binder = Binder(
-        world.server.api(), world.cluster, first_fit, DOMAIN, lambda: world.obstacle,
+        world.server.api(),
+        world.cluster,
+        first_fit,
+        DOMAIN,
+        lambda: world.obstacle,
         settles_in_s=lambda: 0.4,
-    )  # fmt: skip
+    )
     return world
 
 

@@ -136,8 +136,12 @@ def test_without_the_api_server_the_last_state_is_used_until_its_limit(
         assert (status, "s old" in text) == (503, True)
         assert found.get("/healthz")[0] == 200
         assert "s old" in found.bind(pod, "n2")
-        assert found.ask("POST", "/prioritize", json.dumps(
-            {"Pod": pod, "NodeNames": ["n1"]}).encode())[0] == 503  # fmt: skip
+        assert (
+            found.ask(
+                "POST", "/prioritize", json.dumps({"Pod": pod, "NodeNames": ["n1"]}).encode()
+            )[0]
+            == 503
+        )
 
         server.start()
         wait_until(lambda: not found.filter(pod, ["n1"])["Error"], "it is known again", 30)
@@ -195,8 +199,12 @@ def test_a_replica_that_does_not_lead_passes_a_bind_on_once(
         wait_until(lambda: not second.bind(pods[0], "n2"), "it is passed on")
         first.wait_for(r'msg="bound a pod" pod=team/x0')
         assert second.filter(pods[1], ["n2"])["NodeNames"] == ["n2"]  # all of them answer this
-        body = {"PodName": "x1", "PodNamespace": "team", "PodUID": pods[1]["metadata"]["uid"],
-                "Node": "n2"}  # fmt: skip
+        body = {
+            "PodName": "x1",
+            "PodNamespace": "team",
+            "PodUID": pods[1]["metadata"]["uid"],
+            "Node": "n2",
+        }
         with contextlib.closing(second.connect()) as connection:
             connection.request("POST", "/bind", json.dumps(body), {"X-Vgpu-Forwarded": "1"})
             told = json.loads(connection.getresponse().read())["Error"]

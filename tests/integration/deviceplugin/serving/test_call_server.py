@@ -35,14 +35,19 @@ class Served:
         self.inside = threading.Semaphore(0)
         self.server = CallServer(
             tcp_listener("127.0.0.1:0"),
-            {("POST", "/echo"): self.echo, ("GET", "/healthz"): self.health,
-             ("GET", "/page"): self.echo, ("POST", "/fault"): self.fault,
-             ("GET", "/big"): self.big, ("POST", "/big"): self.big},
+            {
+                ("POST", "/echo"): self.echo,
+                ("GET", "/healthz"): self.health,
+                ("GET", "/page"): self.echo,
+                ("POST", "/fault"): self.fault,
+                ("GET", "/big"): self.big,
+                ("POST", "/big"): self.big,
+            },
             certificate,
             limits,
             lambda path, status, seconds: self.told.append((path, status)),
             lambda: time.monotonic() + self.ahead_s,
-        )  # fmt: skip
+        )
         threading.Thread(target=self.server.serve_forever, args=(0.02,), daemon=True).start()
 
     def echo(self, call: Call) -> Answer:

@@ -159,9 +159,13 @@ def test_only_what_the_driver_answers_counts(newer: Newer) -> None:
 
 def test_they_are_counted_in_the_slot_before_there_is_one_and_after(newer: Newer) -> None:
     process = newer.start(
-        ("handle", "cuFutureCall"), ("use",), ("wait",), ("ask", "cuFutureHidden", NEWER),
-        ("ask", "cuMemAlloc", NEWER), ("wait",),
-    )  # fmt: skip
+        ("handle", "cuFutureCall"),
+        ("use",),
+        ("wait",),
+        ("ask", "cuFutureHidden", NEWER),
+        ("ask", "cuMemAlloc", NEWER),
+        ("wait",),
+    )
     assert process.stdout is not None and process.stdin is not None
 
     while process.stdout.readline() != "waits\n":

@@ -72,8 +72,12 @@ def test_sizes_and_addresses_have_32_bits(
 
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env=environment, text=True, capture_output=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stderr
     said = ast.literal_eval(done.stdout)

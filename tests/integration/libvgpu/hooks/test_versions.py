@@ -94,11 +94,14 @@ def shim_tests(version: int) -> list[str]:
 @pytest.mark.parametrize("cuda", LONG)
 def test_the_shim_tests_pass_on_an_older_driver(cuda: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", OTHERS,
-         *shim_tests(DRIVER_VERSIONS[cuda])],
-        cwd=ROOT, capture_output=True, text=True, timeout=TESTS_SECONDS,
-        env=os.environ | {CUDA: cuda, "VGPU_LONG": "0"}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "pytest", "-q", "-m", OTHERS, *shim_tests(DRIVER_VERSIONS[cuda])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TESTS_SECONDS,
+        env=os.environ | {CUDA: cuda, "VGPU_LONG": "0"},
+        check=False,
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed", done.stdout)

@@ -104,9 +104,13 @@ class Node:
             for i, amounts in enumerate(containers)
         )
         request = PodRequest(
-            f"uid-{pod}", "team", pod, asking, node=NODE,
+            f"uid-{pod}",
+            "team",
+            pod,
+            asking,
+            node=NODE,
             chosen=ChosenGpus(node, gpus) if gpus is not None else None,
-        )  # fmt: skip
+        )
         self.followed.table.put(request.uid, ("team", pod), request)
 
     def begin(self, pod: str, *containers: str) -> None:
@@ -278,8 +282,10 @@ def test_pods_that_wait_with_other_amounts_are_told_apart_by_podresources(node: 
 
     # The kubelet takes them in another order than they became known.
     assert [node.admit(f"p{i}", 10, m) for i, m in ((2, 72), (0, 8), (1, 40))] == [
-        "GPU-2", "GPU-0", "GPU-1",
-    ]  # fmt: skip
+        "GPU-2",
+        "GPU-0",
+        "GPU-1",
+    ]
 
 
 def test_without_podresources_a_guess_never_splits_a_pair(node: Node) -> None:

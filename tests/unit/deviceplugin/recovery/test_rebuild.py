@@ -97,11 +97,13 @@ def test_clients_of_mps_are_known_by_what_they_have_mounted() -> None:
         replace(each, mounts={**each.mounts, "/run/vgpu/mps": "/somewhere/pipe"}) for each in client
     ]
     of_mps = [
-        replace(each, resource=each.resource.replace("vgpu", "mps"), mounts={
-            **each.mounts, "/run/vgpu/mps": "/somewhere/pipe",
-        })
+        replace(
+            each,
+            resource=each.resource.replace("vgpu", "mps"),
+            mounts={**each.mounts, "/run/vgpu/mps": "/somewhere/pipe"},
+        )
         for each in pair("x3", G2, 0, 0, "p3")
-    ]  # fmt: skip
+    ]
 
     found = remade([*by_time, *client, *of_mps])
 

@@ -353,9 +353,15 @@ def test_a_template_that_offers_bytes_is_told_so() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("memoryUnits", 2**40), ("memoryUnits", 0), ("memoryUnits", -5), ("memoryUnitBytes", 2**64),
-     ("mostContainers", 2**40), ("mostContainers", -1)],
-)  # fmt: skip
+    [
+        ("memoryUnits", 2**40),
+        ("memoryUnits", 0),
+        ("memoryUnits", -5),
+        ("memoryUnitBytes", 2**64),
+        ("mostContainers", 2**40),
+        ("mostContainers", -1),
+    ],
+)
 def test_an_inventory_with_numbers_that_no_node_has_is_none(key: str, value: int) -> None:
     node = json.loads(encode(TWO["n2"]))
     assert decode(json.dumps(node)) == TWO["n2"]

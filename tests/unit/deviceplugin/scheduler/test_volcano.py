@@ -121,10 +121,15 @@ def test_an_order_in_which_not_all_fit_is_no_place() -> None:
 @pytest.mark.parametrize(
     ("status", "counts"),
     [
-        (ALLOCATED, True), (BINDING, True), (BOUND, True), (RUNNING, True),
-        (PENDING, False), (PIPELINED, False), (RELEASING, False),
+        (ALLOCATED, True),
+        (BINDING, True),
+        (BOUND, True),
+        (RUNNING, True),
+        (PENDING, False),
+        (PIPELINED, False),
+        (RELEASING, False),
     ],
-)  # fmt: skip
+)
 def test_what_takes_room_by_its_status(status: int, counts: bool) -> None:
     session = Session({"n1": published(count=1)})
     session.tasks["n1"].append(task(pod_json("a", 60, 8), status, "n1"))

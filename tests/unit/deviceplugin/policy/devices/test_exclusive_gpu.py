@@ -194,9 +194,12 @@ def test_a_gpu_with_slices_by_time_is_not_under_mps_until_they_have_ended() -> N
     book = AllocationBook.of([old])
     assert under_mps(vgpu_layout(), book, {}) == {B: False}
 
-    by_time = Layout("nvidia.com", tuple(
-        replace(shared, concurrency=Concurrency.TIME_SLICES) for shared in vgpu_layout().gpus
-    ))  # fmt: skip
+    by_time = Layout(
+        "nvidia.com",
+        tuple(
+            replace(shared, concurrency=Concurrency.TIME_SLICES) for shared in vgpu_layout().gpus
+        ),
+    )
     book = AllocationBook.of([of_vgpu(held("new", A, core=range(5)))])
     assert under_mps(by_time, book, {}) == {A: True}
 

@@ -168,6 +168,9 @@ def test_what_is_kept_grows_and_still_names_what_is_lost() -> None:
     again = record_of(config(text), known.here, known.lost, record)
 
     assert {each.uuid: each.index for each in again.gpus} == {
-        "GPU-a": 0, "GPU-b": 1, "GPU-c": 2, "GPU-new": 3,
-    }  # fmt: skip
+        "GPU-a": 0,
+        "GPU-b": 1,
+        "GPU-c": 2,
+        "GPU-new": 3,
+    }
     assert again.named == {"0", "1"}

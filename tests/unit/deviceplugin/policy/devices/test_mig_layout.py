@@ -17,9 +17,14 @@ def gpu(index: int, *profiles: str, capable: bool = True, enabled: bool | None =
     )
     is_enabled = bool(profiles) if enabled is None else enabled
     return Gpu(
-        index, f"GPU-{index}", "NVIDIA A100-SXM4-40GB" if capable else "Tesla T4", 40 * GIB,
-        is_mig_capable=capable, is_mig_enabled=is_enabled, mig_devices=parts,
-    )  # fmt: skip
+        index,
+        f"GPU-{index}",
+        "NVIDIA A100-SXM4-40GB" if capable else "Tesla T4",
+        40 * GIB,
+        is_mig_capable=capable,
+        is_mig_enabled=is_enabled,
+        mig_devices=parts,
+    )
 
 
 def differences(text: str, *gpus: Gpu) -> dict[str, str]:

@@ -90,9 +90,13 @@ def test_what_is_free_of_a_gpu_in_replicas_is_for_other_replicas() -> None:
     (gpu,) = LAYOUT.gpus
     divided = replace(gpu, family=Family.MPS, memory_unit_bytes=4 * GIB, replicas=4)
     one = Allocation(
-        "a", Family.MPS, GPU, 4 * GIB, replicas=(f"{GPU}::0",),
+        "a",
+        Family.MPS,
+        GPU,
+        4 * GIB,
+        replicas=(f"{GPU}::0",),
         implicit_units=(*units("c", *range(25)), *units("m", 0)),
-    )  # fmt: skip
+    )
 
     layout = Layout("nvidia.com", (divided,))
 

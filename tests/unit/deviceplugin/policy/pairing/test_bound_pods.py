@@ -35,9 +35,15 @@ def pod(
 ) -> PodRequest:
     chosen = ChosenGpus(node, gpus) if gpus is not None else None
     return PodRequest(
-        f"uid-{name}", "team", name, containers, node=NODE, chosen=chosen,
-        is_acknowledged=told, is_ended=ended,
-    )  # fmt: skip
+        f"uid-{name}",
+        "team",
+        name,
+        containers,
+        node=NODE,
+        chosen=chosen,
+        is_acknowledged=told,
+        is_ended=ended,
+    )
 
 
 def shown(name: str, of: str = "c0", core: int = 0, memory: int = 0, gpu: str = "GPU-0") -> Listed:

@@ -156,9 +156,10 @@ def test_knowing_both_amounts_never_takes_a_gpu_that_lacks_one_while_another_has
     found = rooms(half, *free)
     count = need.core if half is Half.CORE else need.memory
     holding = {
-        f"GPU-{i}" for i, (core, memory) in enumerate(free) if core >= need.core
-        and memory >= need.memory
-    }  # fmt: skip
+        f"GPU-{i}"
+        for i, (core, memory) in enumerate(free)
+        if core >= need.core and memory >= need.memory
+    }
     try:
         unknown = one(found, half, None, wish, count=count)
     except AllocationRefused:
