@@ -88,14 +88,14 @@ def read_hook_table(path: Path = TABLE) -> tuple[HookRow, ...]:
 
 
 def format_table(rows: tuple[HookRow, ...]) -> str:
-    """Returns a Markdown table with a line a section: how many are hooked, and why others pass."""
+    """Returns a Markdown table by section: what is hooked, and each reason why others pass."""
     symbols = len(rows)
     hooked = sum(row.is_hooked for row in rows)
     lines = [
         f"{symbols} functions, each version and twin by itself; {hooked} are hooked.",
         "",
-        "| Functions | Hooked | Pass, and why |",
-        "|---|---|---|",
+        "| Functions | Hooked | Pass | Why |",
+        "|---|---|---|---|",
     ]
     for section in dict.fromkeys(row.section for row in rows):
         of_it = [row for row in rows if row.section == section]
@@ -104,8 +104,10 @@ def format_table(rows: tuple[HookRow, ...]) -> str:
             f"{done[policy]} {words}" for policy, words in _DONE.items() if done[policy]
         )
         reasons = Counter(row.words for row in of_it if not row.is_hooked)
-        passes = " · ".join(f"{words} ({count})" for words, count in reasons.most_common())
-        lines.append(f"| {section} ({len(of_it)}) | {hooks} | {passes} |")
+        first = f"| {section} ({len(of_it)}) | {hooks} |"
+        for why, count in reasons.most_common() or [("", 0)]:
+            lines.append(f"{first} {count} | {why} |")
+            first = "| | |"
     return "\n".join(lines) + "\n"
 
 

@@ -34,6 +34,9 @@ CONFIGURATION, VGPUCTL = DOCS / "configuration.md", DOCS / "vgpuctl.md"
 KUBECTL_VGPU = DOCS / "kubectl-vgpu.md"
 METRICS = DOCS / "metrics-and-events.md"
 MOST_README_LINES = 150
+#: A line of a page, as wide as ours are.
+COLUMNS = 120
+MOST_CELL = 160
 WORD = re.compile(r"`([^`]+)`")
 
 
@@ -520,6 +523,41 @@ def test_every_file_that_a_table_names_is_there(page: str) -> None:
 
     assert len(named) > 20
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+def prose(page: Path) -> list[str]:
+    """Returns the lines of a page without code; links are what one reads of them."""
+    text = re.sub(r"```.*?```|(?<=\n)\n( {4}[^\n]*\n|\n)+", "\n", page.read_text(), flags=re.S)
+    return re.sub(r"\]\([^)]*\)", "]", text).splitlines()
+
+
+def paragraphs(page: Path) -> Iterator[str]:
+    """Yields each paragraph, and each item of a list, as one line."""
+    words: list[str] = []
+    for line in [*prose(page), ""]:
+        if not line or re.match(r"#|\||\s*([-*]|\d+\.) ", line):
+            yield " ".join(words)
+            words = []
+        if line and not line.startswith(("#", "|")):
+            words.append(line.strip())
+
+
+#: Without the changelog, which is a list of what there is.
+READ = [page for page in pages() if page.name != "CHANGELOG.md"]
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_paragraph_is_longer_than_five_lines(page: Path) -> None:
+    most = 5 * COLUMNS
+    assert [text for text in paragraphs(page) if len(text) > most] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_cell_of_a_table_holds_a_phrase(page: Path) -> None:
+    # Names in backticks count as one character: some cells list what there is.
+    cells = [re.sub("`[^`]+`", "`", cell) for row in rows("\n".join(prose(page))) for cell in row]
+
+    assert [cell for cell in cells if len(cell) > MOST_CELL] == []
 
 
 def test_readme_is_short() -> None:

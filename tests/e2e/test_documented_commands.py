@@ -33,7 +33,7 @@ SECTIONS = (
     (README, (IN_README,)),
     (OPERATIONS, ("## Install", "## Change sharing and limits", "## Upgrade", "## Roll back",
                   "## Uninstall")),
-    (IMAGE, ("## Give it to the nodes", "## The same image again")),
+    (IMAGE, ("## Bring the image to the nodes", "## Reproduce the image")),
     (SCHEDULING, ("## Install",)),
 )  # fmt: skip
 #: But for these: what they need is not to be had here.
@@ -126,12 +126,12 @@ def test_from_a_file_on_the_node_and_cleaned_by_helm(
     # Before any is pulled: a newer kubelet then wants this image from a registry by any name.
     archive = "vgpu-0.1.0-amd64.oci.tar"
     (administrator.checkout / archive).symlink_to(ROOT / "build/image" / archive)
-    (load,) = commands(IMAGE, "## Give it to the nodes", "ctr ")
+    (load,) = commands(IMAGE, "## Bring the image to the nodes", "ctr ")
     administrator.type(load)
     administrator.type_text("helm install vgpu deploy/chart --set-file config=config.yaml")
     wait_ready(cluster, AGENT, MPS)
 
-    clean = commands(OPERATIONS, "### What `helm uninstall` can remove from nodes")
+    clean = commands(OPERATIONS, "### Let `helm uninstall` clean the nodes")
     *_, told = map(administrator.type, clean)
     assert not told  # an Event would say why the node was left as it is
     wait_gone(cluster)
@@ -150,16 +150,16 @@ def test_the_readme_installs_it(cluster: RealCluster, administrator: Administrat
 
 
 def test_the_image_is_the_one_that_was_built(administrator: Administrator) -> None:
-    make, checksum, inspect = commands(IMAGE, "## The same image again")
+    make, checksum, inspect = commands(IMAGE, "## Reproduce the image")
     built = administrator.type(make)
     assert administrator.type(checksum).endswith("vgpu-0.1.0-amd64.oci.tar\n")
     assert f"digest {administrator.type(inspect)}" in built
 
 
 def test_crane_pushes_the_same_image(administrator: Administrator) -> None:
-    (inspect,) = commands(IMAGE, "## The same image again", "skopeo inspect")
+    (inspect,) = commands(IMAGE, "## Reproduce the image", "skopeo inspect")
     before = administrator.type(inspect)
-    for push in commands(IMAGE, "## Give it to the nodes", "crane push", "skopeo copy"):
+    for push in commands(IMAGE, "## Bring the image to the nodes", "crane push", "skopeo copy"):
         administrator.type_text(f"crane delete {REGISTRY}/vgpu:0.1.0")  # what is seen is this one's
         administrator.type(push)
         assert administrator.type(inspect) == before
