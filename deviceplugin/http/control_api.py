@@ -9,7 +9,6 @@ none, 404 for an allocation that is not there, 409 for a refusal.
 `changed_limits` is the answer's form, which `vgpuctl set` prints.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
@@ -23,6 +22,7 @@ from werkzeug.wrappers import Request, Response
 
 from deviceplugin.log import event
 from deviceplugin.model.overrides import LimitChange, Override
+from deviceplugin.pages.state import AgentReport
 from deviceplugin.policy.limits.changes import changed_limits
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import UnknownAllocation, VgpuError
@@ -58,7 +58,7 @@ class ControlApi:
         self,
         set_override: Callable[[str, Override], LimitChange],
         clear_override: Callable[[str], LimitChange],
-        state: Callable[[], Mapping[str, Any]],
+        state: Callable[[], AgentReport],
         config: Callable[[], Mapping[str, Any]] = dict,
         metrics: Callable[[Request], Response] = lambda request: Response(),
     ) -> None:
@@ -121,11 +121,11 @@ class ControlApi:
         return self._set(allocation_id, override)
 
 
-def _text(value: Mapping[str, Any]) -> str:
-    return json.dumps(value) + "\n"
+def _text(value: msgspec.Struct | Mapping[str, Any]) -> str:
+    return msgspec.json.encode(value).decode() + "\n"
 
 
-def _json(status: HTTPStatus, value: Mapping[str, Any]) -> Response:
+def _json(status: HTTPStatus, value: msgspec.Struct | Mapping[str, Any]) -> Response:
     return Response(_text(value), status, content_type=_JSON)
 
 

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from deviceplugin.pages.state import AgentReport
 from deviceplugin.store.event_file import KeptEvent
 from libvgpu.slices import read_slices
 
-from ..agent_client import AgentReport
 from ..describe.container import describe_container
 from ..describe.gpu import describe_gpu
 from ..node_gpus import seen_gpus

@@ -13,13 +13,14 @@ from typing import Any
 
 import msgspec
 
+from deviceplugin.pages.state import AgentReport
 from deviceplugin.store.event_file import KeptEvent, kept_events
 from libvgpu.allocation_dirs import list_allocations
 from libvgpu.errors import VgpuError
 from libvgpu.slices import Slice, read_slices
 
 from .. import agent_client
-from ..agent_client import AgentReport, AgentUnreachable
+from ..agent_client import AgentUnreachable
 from ..doctor.examine import Node, agent_said, findings
 from ..node_gpus import seen_gpus
 from ..observe import gpu_rows, process_rows

@@ -9,11 +9,12 @@ from typing import Generic, TypeVar
 import msgspec
 
 from deviceplugin.pages.slices import NodeSlices, read_page
+from deviceplugin.pages.state import AgentReport
 from deviceplugin.store.event_file import KeptEvent
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import UsageError, VgpuError
 
-from ..agent_client import AgentReport, read_report
+from ..agent_client import read_report
 from ..progress import Progress
 from .agents import (
     NAMESPACE,

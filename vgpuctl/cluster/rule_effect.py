@@ -13,6 +13,7 @@ from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.pages.slices import NodeSlices
+from deviceplugin.pages.state import AgentReport, ReportedAllocation
 from deviceplugin.policy.limits.changes import changed_limits
 from deviceplugin.policy.limits.raise_units import RaiseRoom, RaiseUnits
 from deviceplugin.policy.limits.resolver import Source, resolve
@@ -20,7 +21,6 @@ from deviceplugin.policy.limits.rules import matching_rule
 from libvgpu.limits import ContainerLimits
 from libvgpu.slices import Slice
 
-from ..agent_client import AgentReport, AllocationOfReport
 from ..commands.set import change_rows
 from ..render import Row
 from .listing import of_node
@@ -61,7 +61,7 @@ def _said(rule: LimitRule | None) -> LimitRule | None:
 
 
 def _change(
-    found: Slice, now: ContainerLimits, told: AllocationOfReport, rule: LimitRule | None
+    found: Slice, now: ContainerLimits, told: ReportedAllocation, rule: LimitRule | None
 ) -> Mapping[str, object]:
     given = {each.gpu: each for each in told.devices}
     devices = []

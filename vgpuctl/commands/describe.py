@@ -14,12 +14,13 @@ from typing import Any
 
 import click
 
+from deviceplugin.pages.state import AgentReport
 from deviceplugin.store.event_file import KeptEvent, kept_events
 from libvgpu.allocation_dirs import AllocationDir
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 from libvgpu.slices import Slice, read_slices, readable_allocations
 
-from ..agent_client import AgentReport, agent_report
+from ..agent_client import agent_report
 from ..examples import examples
 from ..node_gpus import seen_gpus
 from ..observe import SeenGpu, gpu_rows

@@ -27,11 +27,12 @@ from pathlib import Path
 
 import click
 
+from deviceplugin.pages.state import AgentReport
 from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
 from libvgpu.slices import read_slices
 
-from ..agent_client import AgentReport, agent_report
+from ..agent_client import agent_report
 from ..examples import examples
 from ..node_gpus import seen_gpus
 from ..observe import gpu_rows

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deviceplugin.pages.state import AgentReport, ReportedAllocation, ReportedGpu
 from deviceplugin.store.event_file import KeptEvent
 from libvgpu.allocation_dirs import allocation_directory
 from libvgpu.limits import DeviceLimit, Family
@@ -15,7 +16,6 @@ from libvgpu.region import ContainerUsage, DeviceUsage, ProcessUsage
 from libvgpu.sharing_mode import Mode
 from libvgpu.slices import Slice
 
-from ..agent_client import AgentReport, AllocationOfReport, GivenOfReport
 from ..observe import container_usage, enforced_core_percent
 from ..render import OUTPUT_VERSION, seconds
 from ..top.frame import TopGpu
@@ -70,7 +70,7 @@ def describe_container(
     }
 
 
-def _told(report: AgentReport | None, allocation_id: str) -> AllocationOfReport | None:
+def _told(report: AgentReport | None, allocation_id: str) -> ReportedAllocation | None:
     allocations = report.allocations if report else []
     return next((each for each in allocations if each.allocation == allocation_id), None)
 
@@ -81,7 +81,7 @@ def _device(
     limit: DeviceLimit,
     row: TopRow | None,
     gpus: Mapping[str, TopGpu],
-    told: AllocationOfReport | None,
+    told: ReportedAllocation | None,
     now: float,
 ) -> dict[str, Any]:
     assert found.limits is not None
@@ -112,7 +112,7 @@ def _device(
     }
 
 
-def _given(told: AllocationOfReport | None, uuid: str) -> GivenOfReport | None:
+def _given(told: ReportedAllocation | None, uuid: str) -> ReportedGpu | None:
     return next((each for each in told.devices if each.gpu == uuid), None) if told else None
 
 

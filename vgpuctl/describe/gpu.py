@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deviceplugin.pages.state import AgentReport
 from deviceplugin.store.event_file import KeptEvent
 
-from ..agent_client import AgentReport
 from ..observe import SeenGpu
 from ..render import OUTPUT_VERSION, Row
 from ..top.rates import TopRow

@@ -12,11 +12,11 @@ from typing import Any
 import click
 
 from deviceplugin.pages.slices import NodeSlices
+from deviceplugin.pages.state import AgentReport
 from deviceplugin.store.event_file import KeptEvent
 from libvgpu.allocation_dirs import AllocationDir, allocation_directory
 from libvgpu.errors import UnknownAllocation, VgpuError
 
-from ...agent_client import AgentReport
 from ...commands.describe import ids_among, show, unknown
 from ...describe.container import describe_container
 from ...describe.gpu import describe_gpu
