@@ -10,7 +10,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from deviceplugin.model.overrides import Override
 from deviceplugin.pages import AGENT_SOCKET
+from deviceplugin.pages.changes import OverrideRequest
 from deviceplugin.pages.state import STATE, AgentReport
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
@@ -108,7 +110,7 @@ def metrics_page(run_dir: Path) -> str:
     return _ask(run_dir, "GET", "/metrics", bytes.decode)
 
 
-def set_override(run_dir: Path, allocation_id: str, values: Mapping[str, object]) -> Any:
+def set_override(run_dir: Path, allocation_id: str, override: Override) -> Any:
     """Has the agent set values for an allocation; returns `limits.changes.changed_limits`.
 
     Raises:
@@ -116,7 +118,8 @@ def set_override(run_dir: Path, allocation_id: str, values: Mapping[str, object]
         VgpuError: it refuses, with its own sentence.
     """
     path = f"/v1/allocations/{allocation_id}/override"
-    return _ask(run_dir, "POST", path, msgspec.json.decode, msgspec.json.encode(values))
+    body = msgspec.json.encode(OverrideRequest.of(override))
+    return _ask(run_dir, "POST", path, msgspec.json.decode, body)
 
 
 def clear_override(run_dir: Path, allocation_id: str) -> Any:

@@ -156,7 +156,7 @@ def _row(
         "core_percent": (
             enforced_core_percent(found.limits.family, limit) if limit and found.limits else None
         ),
-        "compute": limit.compute_mode.name.lower() if limit else None,
+        "compute": limit.compute_mode.word if limit else None,
         "mode": _mode(found, limit),
         "concurrency": _concurrency(limit),
         "pending": _pending(found.limits.family if found.limits else None, limit, process),

@@ -12,7 +12,7 @@ none, 404 for an allocation that is not there, 409 for a refusal.
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 import msgspec
@@ -22,27 +22,14 @@ from werkzeug.wrappers import Request, Response
 
 from deviceplugin.log import event
 from deviceplugin.model.overrides import LimitChange, Override
+from deviceplugin.pages.changes import OVERRIDE
 from deviceplugin.pages.state import AgentReport
 from deviceplugin.policy.limits.changes import changed_limits
-from libvgpu.decoding import json_decoder
 from libvgpu.errors import UnknownAllocation, VgpuError
-from libvgpu.limits import WHOLE_CORE_PERCENT
-from libvgpu.sizes import MAX_BYTES, MIN_BYTES
 
 from .application import FAULT, application
 
 _JSON = "application/json"
-
-
-class OverrideRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a POST: at least one value; one that is left out stays as it is."""
-
-    core_percent: Annotated[int, msgspec.Meta(ge=1, le=WHOLE_CORE_PERCENT)] | None = None
-    memory_bytes: Annotated[int, msgspec.Meta(ge=MIN_BYTES, le=MAX_BYTES)] | None = None
-    compute: Literal["strict", "elastic", "off"] | None = None
-
-
-_OVERRIDE = json_decoder(OverrideRequest)
 
 
 class _AllocationId(BaseConverter):
@@ -112,8 +99,7 @@ class ControlApi:
     def _change(self, allocation_id: str, request: Request) -> LimitChange:
         if request.method == "DELETE":
             return self._clear(allocation_id)
-        asked = _OVERRIDE.decode(request.get_data())
-        override = Override(asked.core_percent, asked.memory_bytes, asked.compute)
+        override = OVERRIDE.decode(request.get_data()).override()
         if override == Override():
             raise msgspec.ValidationError(
                 "it sets nothing; give core_percent, memory_bytes or compute"

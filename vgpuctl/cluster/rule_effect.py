@@ -83,7 +83,7 @@ def _change(
     by_hand = Override(
         first.core_percent if said and _is_set(said.core) else None,
         first.memory_limit_bytes if said and _is_set(said.memory) else None,
-        first.compute_mode.name.lower() if said and _is_set(said.compute) else None,
+        first.compute_mode if said and _is_set(said.compute) else None,
     )
     allocation = Allocation(
         told.allocation,

@@ -102,7 +102,7 @@ def _device(
         "memory_limit_bytes": limit.memory_limit_bytes,
         "memory_from": given.memory if given else None,
         "physical_bytes": limit.physical_bytes,
-        "compute": limit.compute_mode.name.lower(),
+        "compute": limit.compute_mode.word,
         "compute_from": given.compute if given else None,
         "mps_pipe_directory": limit.mps_pipe_directory,
         **_memory(usage, limit),

@@ -7,8 +7,9 @@ from typing import Annotated, Literal, TypedDict
 
 from msgspec import Meta
 
+from libvgpu.limits import ComputeWord
+
 from .rows import (
-    ComputeName,
     Count,
     FamilyName,
     LastRefusal,
@@ -63,7 +64,7 @@ class ContainerDevice(TypedDict):
     memory_limit_bytes: Size
     memory_from: Origin | None
     physical_bytes: Size
-    compute: ComputeName
+    compute: ComputeWord
     compute_from: Origin | None
     mps_pipe_directory: str
     memory_used_bytes: Size | None

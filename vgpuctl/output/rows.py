@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta
 
+from libvgpu.limits import ComputeWord
+
 Size = Annotated[int, Meta(ge=0, description="Bytes.")]
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0, description="Seconds.")]
@@ -18,7 +20,6 @@ Version = Annotated[Literal[1], Meta(description="Of this form; keys may come, n
 FamilyName = Literal["vgpu", "mps"]
 Source = Literal["kubelet", "run"]
 State = Literal["running", "idle", "abandoned", "damaged", "busy"]
-ComputeName = Literal["strict", "elastic", "off"]
 ModeName = Annotated[
     Literal["none", "free", "shared", "windows"],
     Meta(description="none: no arbiter; free: one user; shared: enough for all; windows: turns."),
@@ -62,7 +63,7 @@ class PsRow(TypedDict):
     memory_limit_bytes: Size | None
     memory_unaccounted_bytes: Size | None
     core_percent: Percent | None
-    compute: ComputeName | None
+    compute: ComputeWord | None
     mode: ModeName | None
     concurrency: Literal["time-slices", "mps"] | None
     pending: Annotated[

@@ -46,7 +46,7 @@ def change_text(old: DeviceLimit, new: DeviceLimit, cause: str, waits: Sequence[
     sizes = f"{format_size(old.memory_limit_bytes)} to {format_size(new.memory_limit_bytes)}"
     text = f"GPU memory {sizes}, compute {old.reserved_percent}% to {new.reserved_percent}%"
     if old.compute_mode is not new.compute_mode:
-        text += f" held {old.compute_mode.name.lower()} to {new.compute_mode.name.lower()}"
+        text += f" held {old.compute_mode.word} to {new.compute_mode.word}"
     later = f"; when its processes start again: {'; '.join(waits)}" if waits else ""
     return f"{text}, by {cause}{later}"
 
@@ -76,5 +76,5 @@ def _values(limits: ContainerLimits, index: int) -> dict[str, Any]:
     return {
         "memory_bytes": device.memory_limit_bytes,
         "core_percent": device.reserved_percent,
-        "compute": None if mps else device.compute_mode.name.lower(),
+        "compute": None if mps else device.compute_mode.word,
     }

@@ -10,7 +10,7 @@ from deviceplugin.http.control_api import ControlApi
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.pages.state import STATE, AgentReport, ReportedAgent, ReportedConfig
 from libvgpu.errors import AllocationRefused, UnknownAllocation
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
 GIB = 1 << 30
 BEFORE = ContainerLimits("id-1", Family.VGPU, (DeviceLimit("GPU-0", 8 * GIB, core_percent=40),))
@@ -65,7 +65,7 @@ def test_an_override_reaches_the_service_and_old_and_new_come_back(
     status, answer = post(api, {"core_percent": 20, "memory_bytes": 4 * GIB, "compute": "strict"})
 
     assert status == 200
-    assert service.asked == [("id-1", Override(20, 4 * GIB, "strict"))]
+    assert service.asked == [("id-1", Override(20, 4 * GIB, ComputeMode.STRICT))]
     assert answer == {
         "allocation": "id-1",
         "owner": "a/b/c",
