@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
@@ -12,7 +11,7 @@ import msgspec
 
 from deviceplugin.model.overrides import Override
 from deviceplugin.pages import AGENT_SOCKET
-from deviceplugin.pages.changes import OverrideRequest
+from deviceplugin.pages.changes import CHANGED, PROBLEM, ChangedLimits, OverrideRequest, Problem
 from deviceplugin.pages.state import STATE, AgentReport
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
@@ -60,10 +59,10 @@ def read_report(content: bytes) -> AgentReport:
         raise _other_form("the agent", error) from None
 
 
-def _other_form(who: str, error: Exception) -> VgpuError:
+def _other_form(who: str, error: Exception, more: str = "") -> VgpuError:
     return VgpuError(
         f"{who} answers in a form that this vgpuctl does not know: {error}",
-        hint="use the vgpuctl of the agent's version",
+        hint=f"use the vgpuctl of the agent's version{more}",
     )
 
 
@@ -110,22 +109,24 @@ def metrics_page(run_dir: Path) -> str:
     return _ask(run_dir, "GET", "/metrics", bytes.decode)
 
 
-def set_override(run_dir: Path, allocation_id: str, override: Override) -> Any:
-    """Has the agent set values for an allocation; returns `limits.changes.changed_limits`.
+def set_override(run_dir: Path, allocation_id: str, override: Override) -> ChangedLimits:
+    """Has the agent set values for an allocation; returns what that did.
 
     Raises:
         AgentUnreachable: there is no agent, or it does not answer.
-        VgpuError: it refuses, with its own sentence.
+        VgpuError: it refuses, with its own sentence, or its answer is of another form.
     """
-    path = f"/v1/allocations/{allocation_id}/override"
     body = msgspec.json.encode(OverrideRequest.of(override))
-    return _ask(run_dir, "POST", path, msgspec.json.decode, body)
+    return _ask(run_dir, "POST", _override_of(allocation_id), CHANGED.decode, body)
 
 
-def clear_override(run_dir: Path, allocation_id: str) -> Any:
+def clear_override(run_dir: Path, allocation_id: str) -> ChangedLimits:
     """Has the agent take back what was set; like `set_override`."""
-    path = f"/v1/allocations/{allocation_id}/override"
-    return _ask(run_dir, "DELETE", path, msgspec.json.decode)
+    return _ask(run_dir, "DELETE", _override_of(allocation_id), CHANGED.decode)
+
+
+def _override_of(allocation_id: str) -> str:
+    return f"/v1/allocations/{allocation_id}/override"
 
 
 def _ask(
@@ -152,7 +153,8 @@ def _ask(
             denied=True,
         ) from None
     except msgspec.ValidationError as error:
-        raise _other_form(f"the agent of {run_dir}", error) from None
+        more = "" if method == "GET" else "; vgpuctl ps shows the limits"
+        raise _other_form(f"the agent of {run_dir}", error, more) from None
     except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise AgentUnreachable(
@@ -167,14 +169,12 @@ def _ask(
 
 def _refusal(status: int, content: bytes) -> VgpuError:
     """Returns the error for an answer that is not good."""
-    problem: Any = None
+    problem = Problem()
     with contextlib.suppress(ValueError, RecursionError):
-        problem = json.loads(content)
-    said = problem if isinstance(problem, dict) else {}
+        problem = PROBLEM.decode(content)
     kinds: Mapping[int, type[VgpuError]] = {
         HTTPStatus.NOT_FOUND: UnknownAllocation,
         HTTPStatus.BAD_REQUEST: UsageError,
     }
     kind = kinds.get(status, AllocationRefused)
-    message = said.get("message") or f"the agent answers with status {status}"
-    return kind(str(message), said.get("hint"))
+    return kind(problem.message or f"the agent answers with status {status}", problem.hint)

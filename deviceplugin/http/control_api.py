@@ -3,10 +3,8 @@
 ``GET /v1/state`` gives the agent's state (`agent_state`), ``GET /v1/config`` every value of its
 config with where it comes from, ``GET /metrics`` what scrapers get; ``POST`` and ``DELETE`` of
 ``/v1/allocations/ID/override`` set and clear an `Override`. Both answer with the limits before and
-after; what is not done is answered with ``{"message": …, "hint": …}``: 400 for a request that is
+after (`ChangedLimits`); what is not done is answered with a `Problem`: 400 for a request that is
 none, 404 for an allocation that is not there, 409 for a refusal.
-
-`changed_limits` is the answer's form, which `vgpuctl set` prints.
 """
 
 import logging
@@ -22,7 +20,7 @@ from werkzeug.wrappers import Request, Response
 
 from deviceplugin.log import event
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.pages.changes import OVERRIDE
+from deviceplugin.pages.changes import OVERRIDE, Problem
 from deviceplugin.pages.state import AgentReport
 from deviceplugin.policy.limits.changes import changed_limits
 from libvgpu.errors import UnknownAllocation, VgpuError
@@ -116,7 +114,7 @@ def _json(status: HTTPStatus, value: msgspec.Struct | Mapping[str, Any]) -> Resp
 
 
 def _problem(status: HTTPStatus, message: str, hint: str | None = None) -> Response:
-    return _json(status, {"message": message, "hint": hint})
+    return _json(status, Problem(message, hint))
 
 
 def _tell(error: HTTPException) -> tuple[str, str]:
@@ -127,4 +125,4 @@ def _tell(error: HTTPException) -> tuple[str, str]:
     if isinstance(error, MethodNotAllowed):
         allowed = sorted(set(error.valid_methods or ()) - {"HEAD"})
         message = f"allowed are: {', '.join(allowed)}"
-    return _text({"message": message, "hint": None}), _JSON
+    return _text(Problem(message)), _JSON

@@ -1,4 +1,4 @@
-"""What `vgpuctl set` asks of the agent."""
+"""What `vgpuctl set` asks of the agent, and what the agent answers."""
 
 from typing import Annotated, Self
 
@@ -36,4 +36,45 @@ class OverrideRequest(OverrideForm, frozen=True, forbid_unknown_fields=True):
     memory_bytes: Annotated[int, msgspec.Meta(ge=MIN_BYTES, le=MAX_BYTES)] | None = None
 
 
-OVERRIDE = json_decoder(OverrideRequest)
+class LimitValues(msgspec.Struct, frozen=True):
+    """What is in force on one device; ``compute`` is None where the family has no such value."""
+
+    memory_bytes: int
+    core_percent: int
+    compute: str | None
+
+
+class ChangedDevice(msgspec.Struct, frozen=True):
+    """What a change did on one device.
+
+    Attributes:
+        pending: ``core`` and ``memory`` where they hold only in processes that start later.
+    """
+
+    gpu_uuid: str
+    old: LimitValues
+    new: LimitValues
+    pending: tuple[str, ...]
+
+
+class ChangedLimits(msgspec.Struct, frozen=True):
+    """What a change did.
+
+    Attributes:
+        owner: NAMESPACE/POD/CONTAINER, empty while it is not known.
+    """
+
+    allocation: str
+    owner: str
+    devices: tuple[ChangedDevice, ...]
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """Why something is not done."""
+
+    message: str = ""
+    hint: str | None = None
+
+
+OVERRIDE, CHANGED = json_decoder(OverrideRequest), json_decoder(ChangedLimits)
+PROBLEM = json_decoder(Problem)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import LimitChange, Override
+from deviceplugin.pages.changes import ChangedLimits
 from deviceplugin.pages.slices import NodeSlices
 from deviceplugin.pages.state import AgentReport, ReportedAllocation
 from deviceplugin.policy.limits.changes import changed_limits
@@ -62,7 +63,7 @@ def _said(rule: LimitRule | None) -> LimitRule | None:
 
 def _change(
     found: Slice, now: ContainerLimits, told: ReportedAllocation, rule: LimitRule | None
-) -> Mapping[str, object]:
+) -> ChangedLimits:
     given = {each.gpu: each for each in told.devices}
     devices = []
     for device in now.devices:

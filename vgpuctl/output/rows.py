@@ -122,6 +122,9 @@ class NodeStatusRow(StatusRow):
     node: Annotated[str, Meta(description="Its name.")]
 
 
+LimitName = Literal["memory_bytes", "core_percent", "compute"]
+
+
 class SetRow(TypedDict):
     """One value of one GPU of the slice."""
 
@@ -129,7 +132,7 @@ class SetRow(TypedDict):
     allocation: str
     owner: Annotated[str, Meta(description="NAMESPACE/POD/CONTAINER; empty of a vgpuctl run.")]
     gpu_uuid: str
-    value: Literal["memory_bytes", "core_percent", "compute"]
+    value: LimitName
     old: int | str | None
     new: int | str | None
     changed: bool

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from deviceplugin.pages.changes import CHANGED, OVERRIDE, PROBLEM
 from deviceplugin.pages.state import STATE
 
 #: Page -> how it is read, all that it has, and the keys of each object that it always had.
@@ -82,6 +83,20 @@ PAGES: dict[str, tuple[Any, Any, Any]] = {
             "devices": [{"resource": "nvidia.com/gpu", "id": "GPU-4"}],
         },
     ),
+    "change": (
+        CHANGED,
+        {
+            "allocation": "a", "owner": "ns/pod/c",
+            "devices": [{
+                "gpu_uuid": "GPU-0",
+                "old": {"memory_bytes": 2, "core_percent": 40, "compute": "strict"},
+                "new": {"memory_bytes": 1, "core_percent": 20, "compute": None},
+                "pending": ["core"],
+            }],
+        },
+        {"allocation": "a", "owner": "", "devices": []},
+    ),
+    "problem": (PROBLEM, {"message": "too much", "hint": None}, {"message": "too much"}),
 }  # fmt: skip
 #: Their keys are names of GPUs.
 BY_GPU = (
@@ -116,3 +131,13 @@ def test_what_a_newer_agent_adds_is_passed_over(page: str) -> None:
     read, whole, _ = PAGES[page]
     newer = json.dumps(of_a_newer_agent(whole)).encode()
     assert read.decode(newer) == read.decode(json.dumps(whole).encode())
+
+
+def test_an_agent_is_asked_for_what_is_set_and_no_more() -> None:
+    """It refuses a key that it does not know, so that nothing is said to be set which is not."""
+    asked = {"core_percent": 20, "memory_bytes": 1 << 30, "compute": "elastic"}
+    for key, value in asked.items():
+        body = json.dumps({key: value}).encode()
+        assert json.loads(msgspec.json.encode(OVERRIDE.decode(body))) == {key: value}
+    with pytest.raises(msgspec.ValidationError, match="unknown field"):
+        OVERRIDE.decode(json.dumps(of_a_newer_agent(asked)).encode())

@@ -173,8 +173,8 @@ def test_a_slice_without_reserved_compute_gets_some_and_goes_back(tmp_path: Path
     done = clear(one)
 
     assert held(one) == before
-    (told,) = changed_limits("one", done)["devices"]
-    assert (told["old"]["core_percent"], told["new"]["core_percent"]) == (1, 0)
+    (told,) = changed_limits("one", done).devices
+    assert (told.old.core_percent, told.new.core_percent) == (1, 0)
 
 
 def test_without_a_share_at_all_and_back_to_what_is_left_over(tmp_path: Path) -> None:
