@@ -12,8 +12,8 @@ import msgspec
 from deviceplugin.model.overrides import Override
 from deviceplugin.pages import AGENT_SOCKET
 from deviceplugin.pages.changes import CHANGED, PROBLEM, ChangedLimits, OverrideRequest, Problem
+from deviceplugin.pages.config import CONFIG, ConfigInForce
 from deviceplugin.pages.state import STATE, AgentReport
-from libvgpu.decoding import json_decoder
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 
 from .progress import Progress
@@ -66,29 +66,9 @@ def _other_form(who: str, error: Exception, more: str = "") -> VgpuError:
     )
 
 
-class ValueOfConfig(msgspec.Struct):
-    """One value of the config in force, and where it comes from."""
-
-    key: str
-    value: Any
-    origin: str
-
-
-class ConfigInForce(msgspec.Struct):
-    """What ``/v1/config`` says; see `ReportedConfig`."""
-
-    path: str
-    values: list[ValueOfConfig]
-    name: str = ""
-    is_kept: bool = False
-
-
-_CONFIG = json_decoder(ConfigInForce)
-
-
 def config_in_force(run_dir: Path) -> ConfigInForce:
     """Returns the config of the agent of a run directory, as `agent_report` does."""
-    return _ask(run_dir, "GET", "/v1/config", _CONFIG.decode)
+    return _ask(run_dir, "GET", "/v1/config", CONFIG.decode)
 
 
 def answer_of(run_dir: Path, path: str) -> Any:

@@ -8,10 +8,9 @@ the agent's parts, read without a lock; each is replaced whole.
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
@@ -20,6 +19,7 @@ from deviceplugin.config.effective import effective
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.pages.config import ConfigInForce
 from deviceplugin.pages.state import (
     AgentReport,
     ReportedAgent,
@@ -39,7 +39,6 @@ from .pages import line
 
 #: Longer than any call of a duty may take (registration and MPS have timeouts of seconds).
 LOOP_LATE_S = 30.0
-API_VERSION = 1
 
 Registrations = Mapping[str, float | None]
 
@@ -152,16 +151,15 @@ class AgentState:
     def _hangs(self) -> str | None:
         return loop_problem(self._turned_at_s, self._clock()) or self._helper_problem()
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> ConfigInForce:
         """Returns what ``/v1/config`` says."""
         watch = self._watch
-        return {
-            "version": API_VERSION,
-            "path": str(Path(watch.in_force.place).absolute()),
-            "name": watch.in_force.name,
-            "is_kept": watch.is_kept,
-            "values": [asdict(value) for value in effective(watch.config)],
-        }
+        return ConfigInForce(
+            path=str(Path(watch.in_force.place).absolute()),
+            values=tuple(effective(watch.config)),
+            name=watch.in_force.name,
+            is_kept=watch.is_kept,
+        )
 
     def state(self) -> AgentReport:
         """Returns what ``/v1/state`` says."""

@@ -8,9 +8,8 @@ none, 404 for an allocation that is not there, 409 for a refusal.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Any
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 import msgspec
@@ -21,6 +20,7 @@ from werkzeug.wrappers import Request, Response
 from deviceplugin.log import event
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.pages.changes import OVERRIDE, Problem
+from deviceplugin.pages.config import ConfigInForce
 from deviceplugin.pages.state import AgentReport
 from deviceplugin.policy.limits.changes import changed_limits
 from libvgpu.errors import UnknownAllocation, VgpuError
@@ -44,7 +44,7 @@ class ControlApi:
         set_override: Callable[[str, Override], LimitChange],
         clear_override: Callable[[str], LimitChange],
         state: Callable[[], AgentReport],
-        config: Callable[[], Mapping[str, Any]] = dict,
+        config: Callable[[], ConfigInForce] = lambda: ConfigInForce("", ()),
         metrics: Callable[[Request], Response] = lambda request: Response(),
     ) -> None:
         """Makes the application.
@@ -105,11 +105,11 @@ class ControlApi:
         return self._set(allocation_id, override)
 
 
-def _text(value: msgspec.Struct | Mapping[str, Any]) -> str:
+def _text(value: msgspec.Struct) -> str:
     return msgspec.json.encode(value).decode() + "\n"
 
 
-def _json(status: HTTPStatus, value: msgspec.Struct | Mapping[str, Any]) -> Response:
+def _json(status: HTTPStatus, value: msgspec.Struct) -> Response:
     return Response(_text(value), status, content_type=_JSON)
 
 

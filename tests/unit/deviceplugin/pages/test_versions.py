@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from deviceplugin.pages.changes import CHANGED, OVERRIDE, PROBLEM
+from deviceplugin.pages.config import CONFIG
 from deviceplugin.pages.state import STATE
 
 #: Page -> how it is read, all that it has, and the keys of each object that it always had.
@@ -82,6 +83,14 @@ PAGES: dict[str, tuple[Any, Any, Any]] = {
             "allocations": [{"allocation": "a", "owner": "o", "devices": [{"gpu": "GPU-0"}]}],
             "devices": [{"resource": "nvidia.com/gpu", "id": "GPU-4"}],
         },
+    ),
+    "config": (
+        CONFIG,
+        {
+            "path": "/c", "name": "a100", "is_kept": True, "version": 1,
+            "values": [{"key": "flags.x", "value": ["a", 1], "origin": "line 4"}],
+        },
+        {"path": "/c", "values": []},
     ),
     "change": (
         CHANGED,
