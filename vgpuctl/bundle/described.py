@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from deviceplugin.pages.events import KeptEvent
 from deviceplugin.pages.state import AgentReport
-from deviceplugin.store.event_file import KeptEvent
 from libvgpu.slices import read_slices
 
 from ..describe.container import describe_container

@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
+from deviceplugin.pages.events import KeptEvent
 from deviceplugin.pages.state import AgentReport
-from deviceplugin.store.event_file import KeptEvent, kept_events
+from deviceplugin.store.event_file import kept_events
 from libvgpu.allocation_dirs import list_allocations
 from libvgpu.errors import VgpuError
 from libvgpu.slices import Slice, read_slices

@@ -8,10 +8,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from deviceplugin.pages.events import EVENTS, KeptEvent
 from deviceplugin.pages.slices import NodeSlices, read_page
 from deviceplugin.pages.state import AgentReport
-from deviceplugin.store.event_file import KeptEvent
-from libvgpu.decoding import json_decoder
 from libvgpu.errors import UsageError, VgpuError
 
 from ..agent_client import read_report
@@ -34,7 +33,6 @@ PROGRAM = "kubectl vgpu"
 _MOST_AT_ONCE = 32
 _SLICES, _STATE, _EVENTS = "/v1/slices", "/v1/state", "/v1/events"
 _NOT_FOUND = 404
-_KEPT_EVENTS = json_decoder(list[KeptEvent])
 
 _Page = TypeVar("_Page")
 
@@ -140,7 +138,7 @@ class Nodes:
 
 def _read_events(content: bytes) -> list[KeptEvent]:
     try:
-        return _KEPT_EVENTS.decode(content)
+        return EVENTS.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise VgpuError(f"its answer is no list of events: {error}") from None
 

@@ -14,8 +14,9 @@ from typing import Any
 
 import click
 
+from deviceplugin.pages.events import KeptEvent
 from deviceplugin.pages.state import AgentReport
-from deviceplugin.store.event_file import KeptEvent, kept_events
+from deviceplugin.store.event_file import kept_events
 from libvgpu.allocation_dirs import AllocationDir
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 from libvgpu.slices import Slice, read_slices, readable_allocations

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import click
 
-from deviceplugin.store.event_file import KeptEvent, kept_events
+from deviceplugin.pages.events import KeptEvent
+from deviceplugin.store.event_file import kept_events
 from libvgpu.errors import AllocationRefused, UsageError
 
 from ..examples import examples

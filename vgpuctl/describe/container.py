@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from deviceplugin.pages.events import KeptEvent
 from deviceplugin.pages.state import AgentReport, ReportedAllocation, ReportedGpu
-from deviceplugin.store.event_file import KeptEvent
 from libvgpu.allocation_dirs import allocation_directory
 from libvgpu.limits import DeviceLimit, Family
 from libvgpu.region import ContainerUsage, DeviceUsage, ProcessUsage

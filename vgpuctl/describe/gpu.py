@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from deviceplugin.pages.events import KeptEvent
 from deviceplugin.pages.state import AgentReport
-from deviceplugin.store.event_file import KeptEvent
 
 from ..observe import SeenGpu
 from ..render import OUTPUT_VERSION, Row

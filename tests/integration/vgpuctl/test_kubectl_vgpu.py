@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from deviceplugin.config.loading import parse_config
+from deviceplugin.pages.events import KeptEvent
 from deviceplugin.pages.state import (
     AgentReport,
     ReportedAgent,
@@ -25,7 +26,6 @@ from deviceplugin.pages.state import (
     ReportedGpu,
     ReportedResource,
 )
-from deviceplugin.store.event_file import KeptEvent
 from support import ROOT, stand_in_kubectl, warm
 from support.output_schemas import check
 from support.stand_in_agents import page

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
+from deviceplugin.pages.events import KeptEvent
 from deviceplugin.pages.slices import NodeSlices
 from deviceplugin.pages.state import AgentReport
-from deviceplugin.store.event_file import KeptEvent
 from libvgpu.allocation_dirs import AllocationDir, allocation_directory
 from libvgpu.errors import UnknownAllocation, VgpuError
 

@@ -12,6 +12,7 @@ import pytest
 
 from deviceplugin.pages.changes import CHANGED, OVERRIDE, PROBLEM
 from deviceplugin.pages.config import CONFIG
+from deviceplugin.pages.events import EVENTS
 from deviceplugin.pages.state import STATE
 
 #: Page -> how it is read, all that it has, and the keys of each object that it always had.
@@ -91,6 +92,14 @@ PAGES: dict[str, tuple[Any, Any, Any]] = {
             "values": [{"key": "flags.x", "value": ["a", 1], "origin": "line 4"}],
         },
         {"path": "/c", "values": []},
+    ),
+    "events": (
+        EVENTS,
+        [{
+            "at": 1.5, "reason": "GpuDraining", "text": "it waits", "is_warning": True,
+            "subject": "ns/pod/c", "left_out": 2,
+        }],
+        [{"at": 1.5, "reason": "GpuDraining", "text": "it waits"}],
     ),
     "change": (
         CHANGED,
