@@ -47,25 +47,6 @@ def agent_report(run_dir: Path) -> AgentReport:
     return _ask(run_dir, "GET", "/v1/state", STATE.decode)
 
 
-def read_report(content: bytes) -> AgentReport:
-    """Returns what an agent's page ``/v1/state`` says.
-
-    Raises:
-        VgpuError: it is of another form.
-    """
-    try:
-        return STATE.decode(content)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise _other_form("the agent", error) from None
-
-
-def _other_form(who: str, error: Exception, more: str = "") -> VgpuError:
-    return VgpuError(
-        f"{who} answers in a form that this vgpuctl does not know: {error}",
-        hint=f"use the vgpuctl of the agent's version{more}",
-    )
-
-
 def config_in_force(run_dir: Path) -> ConfigInForce:
     """Returns the config of the agent of a run directory, as `agent_report` does."""
     return _ask(run_dir, "GET", "/v1/config", CONFIG.decode)
@@ -134,7 +115,10 @@ def _ask(
         ) from None
     except msgspec.ValidationError as error:
         more = "" if method == "GET" else "; vgpuctl ps shows the limits"
-        raise _other_form(f"the agent of {run_dir}", error, more) from None
+        raise VgpuError(
+            f"the agent of {run_dir} answers in a form that this vgpuctl does not know: {error}",
+            hint=f"use the vgpuctl of the agent's version{more}",
+        ) from None
     except (OSError, http.client.HTTPException, ValueError, RecursionError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise AgentUnreachable(

@@ -26,6 +26,7 @@ from ..examples import examples
 from ..node_gpus import seen_gpus
 from ..observe import SeenGpu, gpu_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
+from ..output.facts import Container, Gpu
 from ..targets import find_allocation
 from ..top.frame import TopGpu
 from ..top.rates import Rates, TopRow
@@ -107,7 +108,7 @@ def describe(
             raise unknown(target, error, events) from None
     report = _report(chosen)
     slices, rows = _two_looks(chosen)
-    facts = []
+    facts: list[Container | Gpu] = []
     if gpu is not None:
         from ..describe.gpu import describe_gpu
 

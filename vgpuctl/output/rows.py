@@ -20,6 +20,9 @@ Version = Annotated[Literal[1], Meta(description="Of this form; keys may come, n
 FamilyName = Literal["vgpu", "mps"]
 Source = Literal["kubelet", "run"]
 State = Literal["running", "idle", "abandoned", "damaged", "busy"]
+ConcurrencyName = Literal["time-slices", "mps"]
+PendingName = Literal["core", "memory"]
+GpuSource = Literal["driver", "simulated", "limits"]
 ModeName = Annotated[
     Literal["none", "free", "shared", "windows"],
     Meta(description="none: no arbiter; free: one user; shared: enough for all; windows: turns."),
@@ -36,8 +39,15 @@ class LastRefusal(TypedDict):
     at: Moment
 
 
-class PsRow(TypedDict):
-    """One process and GPU, or a GPU of a slice that no process uses."""
+class Refusals(TypedDict):
+    """What was refused."""
+
+    refused_count: Count | None
+    last_refusal: LastRefusal | None
+
+
+class PsSlice(TypedDict):
+    """The slice, the process, and their memory."""
 
     version: Version
     allocation: str
@@ -65,11 +75,16 @@ class PsRow(TypedDict):
     core_percent: Percent | None
     compute: ComputeWord | None
     mode: ModeName | None
-    concurrency: Literal["time-slices", "mps"] | None
+    concurrency: ConcurrencyName | None
     pending: Annotated[
-        list[Literal["core", "memory"]],
+        list[PendingName],
         Meta(description="Limits that hold when the process starts again."),
     ]
+
+
+class PsCompute(TypedDict):
+    """What is known of compute."""
+
     launches: Count | None
     gpu_time_seconds: Seconds | None
     share_percent: Percent | None
@@ -79,8 +94,10 @@ class PsRow(TypedDict):
     held_seconds: Seconds | None
     delay_p99_seconds: Seconds | None
     windows: Count | None
-    refused_count: Count | None
-    last_refusal: LastRefusal | None
+
+
+class PsRow(PsSlice, PsCompute, Refusals):
+    """One process and GPU, or a GPU of a slice that no process uses."""
 
 
 class StatusRow(TypedDict):
@@ -92,7 +109,7 @@ class StatusRow(TypedDict):
     uuid: str
     product: str
     source: Annotated[
-        Literal["driver", "simulated", "limits"],
+        GpuSource,
         Meta(description="Who told of it; limits: only a slice names it."),
     ]
     family: Annotated[str, Meta(description="Of its slices, joined by +; empty without any.")]

@@ -196,6 +196,9 @@ def test_doctor_judges_what_each_agent_says(typed: Typed) -> None:
     failed = {(row["node"], row["check"]) for row in rows if row["level"] == "fail"}
     assert failed == {("n1", "config"), ("n2", "agent")}
     assert ("n1", "resources") in {(r["node"], r["check"]) for r in rows if r["level"] == "ok"}
+    typed.answers[typed.page_of("n2", "state")] = (200, '{"agent": 1}')
+    shown = typed.vgpu("doctor", "--problems", "--node", "n2")[1]
+    assert "is of a form that this kubectl-vgpu does not know: Expected `object`" in shown
     lines = typed.vgpu("doctor", "--problems", "--node", "n1")[1].splitlines()
     assert [line.split()[:3] for line in lines] == [["n1", "fail", "config"]]
 
