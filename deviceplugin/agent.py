@@ -7,11 +7,12 @@ probes and `vgpuctl` in those of `http.server`; they meet the loop in `NodeState
 """
 
 import contextlib
-import json
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
+
+import msgspec
 
 from deviceplugin import runtime
 from deviceplugin.core.config_follower import ConfigFollower
@@ -414,7 +415,7 @@ def _serve_pages(
                 "/readyz": said.readyz,
                 "/v1/slices": RememberedPage(slices.content).page,
                 "/v1/events": RememberedPage(lambda: events_page(settings.state_dir)).page,
-                "/v1/state": RememberedPage(lambda: json.dumps(said.state()).encode()).page,
+                "/v1/state": RememberedPage(lambda: msgspec.json.encode(said.state())).page,
             }
         ),
         urgent=("/healthz", "/readyz"),

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Literal, cast, get_args
 
 #: core_percent that means "a whole GPU": not capped.
 WHOLE_CORE_PERCENT = 100
@@ -18,6 +19,11 @@ class Family(IntEnum):
     MPS = 2
 
 
+#: How configs, command lines, pages and files in JSON call a `ComputeMode`.
+ComputeWord = Literal["strict", "elastic", "off"]
+COMPUTE_WORDS: tuple[ComputeWord, ...] = get_args(ComputeWord)
+
+
 class ComputeMode(IntEnum):
     """How the compute share is held; the values stand in `limits` (VGPU_COMPUTE_*)."""
 
@@ -25,13 +31,15 @@ class ComputeMode(IntEnum):
     STRICT = 1
     ELASTIC = 2
 
+    @property
+    def word(self) -> ComputeWord:
+        """What people call it."""
+        return cast(ComputeWord, self.name.lower())
 
-#: What people call them.
-COMPUTE_MODES = {
-    "strict": ComputeMode.STRICT,
-    "elastic": ComputeMode.ELASTIC,
-    "off": ComputeMode.OFF,
-}
+    @classmethod
+    def of(cls, word: str) -> "ComputeMode":
+        """Returns the mode that people call so; it must be one of `COMPUTE_WORDS`."""
+        return cls[word.upper()]
 
 
 @dataclass(frozen=True, slots=True)

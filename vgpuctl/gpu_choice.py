@@ -6,6 +6,7 @@ The driver's come through the node agent's inventory, so that both name and coun
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from deviceplugin.inventory.nvml import NvmlInventory
 from deviceplugin.model.gpus import Gpu, SickGpu
@@ -19,7 +20,8 @@ from libvgpu.sim.spec import MachineSpec
 
 from .run.requests import GpuCandidate
 
-DRIVER, SIMULATED = "driver", "simulated"
+DRIVER: Final = "driver"
+SIMULATED: Final = "simulated"
 NO_DRIVER_HINT = "install the NVIDIA driver, or use a simulated GPU: --simulate h100"
 
 

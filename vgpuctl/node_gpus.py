@@ -9,6 +9,7 @@ from libvgpu.errors import ConfigError, InventoryError
 
 from . import gpu_choice as gpu_sources
 from .observe import SeenGpu
+from .output.rows import GpuSource
 
 if TYPE_CHECKING:
     from deviceplugin.model.agent_config import AgentConfig
@@ -43,7 +44,8 @@ def seen_gpus() -> tuple[list[SeenGpu], str]:
     """Returns the GPUs of driver and simulated machines, and why the driver does not list some."""
     seen, problem = [], ""
     # Under `vgpuctl sim run` the driver itself is the simulated one.
-    source = gpu_sources.SIMULATED if "VGPU_SIM_MACHINE" in os.environ else gpu_sources.DRIVER
+    is_simulated = "VGPU_SIM_MACHINE" in os.environ
+    source: GpuSource = gpu_sources.SIMULATED if is_simulated else gpu_sources.DRIVER
     try:
         gpus, sick = gpu_sources.driver_listing()
         seen = [SeenGpu(gpu, source) for gpu in gpus]

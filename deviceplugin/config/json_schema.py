@@ -16,7 +16,7 @@ from deviceplugin.model.fractional import LoneHalves, Placement
 from deviceplugin.model.label_settings import LabelTarget
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 from deviceplugin.model.whole_devices import MigStrategy, Spread, TimeSlice
-from libvgpu.limits import COMPUTE_MODES
+from libvgpu.limits import COMPUTE_WORDS
 from libvgpu.quantities import PERCENT_PATTERN, SIZE_PATTERN
 
 from . import schema
@@ -25,7 +25,7 @@ from .fractional import FAMILIES
 from .label_settings import AUTO
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_COMPUTE = {"enum": [*COMPUTE_MODES, False, None]}  # a bare off is YAML's word for false
+_COMPUTE = {"enum": [*COMPUTE_WORDS, False, None]}  # a bare off is YAML's word for false
 #: Forms that several keys have.
 _SHARED = {
     "Size": {"type": "string", "pattern": SIZE_PATTERN},

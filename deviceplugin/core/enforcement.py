@@ -213,7 +213,7 @@ class Enforcement:
                 gpu=new.uuid,
                 memory_bytes=f"{old.memory_limit_bytes}->{new.memory_limit_bytes}",
                 core_percent=f"{old.core_percent}->{new.core_percent}",
-                compute=f"{old.compute_mode.name}->{new.compute_mode.name}".lower(),
+                compute=f"{old.compute_mode.word}->{new.compute_mode.word}",
                 pending="; ".join(waits) or "nothing",
                 cause=resolved.cause,
             )

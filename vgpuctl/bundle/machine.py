@@ -15,12 +15,11 @@ from typing import Any
 from deviceplugin.cdi.runtime_files import read_facts
 from deviceplugin.cdi.trees import node_root
 from deviceplugin.inventory.nvml_calls import ask_once
+from deviceplugin.pages.state import AgentReport
 from deviceplugin.recovery.kubelet_checkpoint import NAME, KubeletCheckpoint, registered_devices
 from libvgpu import artifacts
 from libvgpu.errors import InventoryError, VgpuError
 from libvgpu.version import installed_version
-
-from ..agent_client import AgentReport
 
 _KERNEL_LOG = Path("/dev/kmsg")
 _MOST_LINES, _LINE_BYTES = 500, 8192

@@ -4,17 +4,18 @@
 """
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
+from deviceplugin.pages.config import ConfigValue
 from libvgpu.errors import ConfigError
 
 from ..agent_client import config_in_force
 from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option, state_dir_option
+from ..output.rows import ConfigShowRow
 from ..render import OUTPUT_VERSION, Column, print_listing, say
 
 
@@ -68,18 +69,24 @@ def show(
     from deviceplugin.config.effective import DEFAULT, effective
     from deviceplugin.config.loading import load_config
 
+    values: Sequence[ConfigValue]
     if file is not None:
-        rows = [asdict(value) for value in effective(load_config(file))]
+        values = effective(load_config(file))
     else:
         found = config_in_force(chosen_run_dir(run_dir))
-        rows = [msgspec.to_builtins(value) for value in found.values]
+        values = found.values
         name = f", config {found.name}" if found.name else ""
         kept = ", kept from before, since that is bad now" if found.is_kept else ""
         click.echo(f"vgpuctl: {found.path}{name}{kept}", err=True)
-    rows = [
-        {"version": OUTPUT_VERSION, **row}
-        for row in rows
-        if not changed or row["origin"] != DEFAULT
+    rows: list[ConfigShowRow] = [
+        {
+            "version": OUTPUT_VERSION,
+            "key": each.key,
+            "value": each.value,
+            "origin": each.origin,
+        }
+        for each in values
+        if not changed or each.origin != DEFAULT
     ]
     print_listing(rows, _COLUMNS, output, "every value is a default")
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
+from deviceplugin.pages.state import AgentReport
 from libvgpu.errors import InventoryError, UsageError
 
-from ..agent_client import AgentReport, AgentUnreachable, agent_report
+from ..agent_client import AgentUnreachable, agent_report
 from ..examples import examples
 from ..node_gpus import gpus_meant_by
 from ..options import chosen_run_dir, run_dir_option, state_dir_option

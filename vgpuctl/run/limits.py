@@ -8,21 +8,25 @@ What the slice was made with is kept in ``asked.json`` in its directory from the
 that it can be gone back to; going back is a change like any other and may be refused too.
 """
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from deviceplugin.model.overrides import LimitChange, Override
+from deviceplugin.pages.changes import OverrideForm
 from libvgpu import region
 from libvgpu.allocation_dirs import AllocationDir
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import AllocationRefused, RegionError, UsageError
-from libvgpu.limits import COMPUTE_MODES, ComputeMode, ContainerLimits, DeviceLimit, on_left_over
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, on_left_over
 from libvgpu.sizes import format_size
 
 from . import core_sum, memory_sum
 
 _ASKED = "asked.json"
+_ASKED_FORMS = json_decoder(list[OverrideForm])
 
 #: Returns the whole memory of a GPU in bytes, None where it is not seen from here.
 MemoryOf = Callable[[str], int | None]
@@ -89,7 +93,7 @@ def clear_limits(run_dir: Path, allocation: AllocationDir, memory_of: MemoryOf) 
 
 
 def _with(device: DeviceLimit, override: Override) -> DeviceLimit:
-    mode = device.compute_mode if override.compute is None else COMPUTE_MODES[override.compute]
+    mode = device.compute_mode if override.compute is None else override.compute
     size = device.memory_limit_bytes if override.memory_bytes is None else override.memory_bytes
     made = replace(device, compute_mode=mode, memory_limit_bytes=size, physical_bytes=size)
     if override.core_percent is None:
@@ -101,8 +105,7 @@ def _with(device: DeviceLimit, override: Override) -> DeviceLimit:
 
 def _values(device: DeviceLimit) -> Override:
     """Returns what a device has; a core of 0 is what others leave over."""
-    mode = device.compute_mode.name.lower()
-    return Override(device.reserved_percent, device.memory_limit_bytes, mode)
+    return Override(device.reserved_percent, device.memory_limit_bytes, device.compute_mode)
 
 
 def _require_share(run_dir: Path, before: ContainerLimits, after: ContainerLimits) -> None:
@@ -149,7 +152,8 @@ def _publish(directory: Path, before: ContainerLimits, after: ContainerLimits) -
 
 def _write_asked(directory: Path, limits: ContainerLimits) -> None:
     temporary = directory / (_ASKED + ".new")
-    temporary.write_text(json.dumps([asdict(_values(device)) for device in limits.devices]))
+    rows = [OverrideForm.of(_values(device)) for device in limits.devices]
+    temporary.write_bytes(msgspec.json.encode(rows))
     temporary.replace(directory / _ASKED)
 
 
@@ -157,7 +161,7 @@ def _read_asked(directory: Path) -> list[Override] | None:
     """Returns what each device was asked for, None where nothing was changed yet."""
     path = directory / _ASKED
     try:
-        return [Override(**row) for row in json.loads(path.read_text())]
+        return [form.override() for form in _ASKED_FORMS.decode(path.read_bytes())]
     except FileNotFoundError:
         return None
     except (OSError, ValueError, TypeError, RecursionError) as error:

@@ -212,6 +212,6 @@ def shared_as(layout: Layout, uuid: str) -> str:
         return f"{'in replicas' if many else 'whole'} as {resource.name}{under}"
     assert shared is not None
     unit = format_size(shared.memory_unit_bytes)
-    compute = f" {shared.compute.name.lower()}" if shared.family is Family.VGPU else ""
+    compute = f" {shared.compute.word}" if shared.family is Family.VGPU else ""
     together = " under one MPS server" if shared.concurrency is Concurrency.MPS else ""
     return f"{shared.family.name.lower()}{compute}{together} by units of {unit}"

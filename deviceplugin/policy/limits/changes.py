@@ -1,9 +1,9 @@
 """What a change of limits means for the processes that run, and how it is told. Pure."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from deviceplugin.model.overrides import LimitChange
+from deviceplugin.pages.changes import ChangedDevice, ChangedLimits, LimitValues
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.sizes import format_size
 
@@ -46,35 +46,32 @@ def change_text(old: DeviceLimit, new: DeviceLimit, cause: str, waits: Sequence[
     sizes = f"{format_size(old.memory_limit_bytes)} to {format_size(new.memory_limit_bytes)}"
     text = f"GPU memory {sizes}, compute {old.reserved_percent}% to {new.reserved_percent}%"
     if old.compute_mode is not new.compute_mode:
-        text += f" held {old.compute_mode.name.lower()} to {new.compute_mode.name.lower()}"
+        text += f" held {old.compute_mode.word} to {new.compute_mode.word}"
     later = f"; when its processes start again: {'; '.join(waits)}" if waits else ""
     return f"{text}, by {cause}{later}"
 
 
-def changed_limits(allocation_id: str, change: LimitChange) -> dict[str, Any]:
+def changed_limits(allocation_id: str, change: LimitChange) -> ChangedLimits:
     """Returns what a change did, device by device."""
-    return {
-        "allocation": allocation_id,
-        "owner": change.owner,
-        "devices": [
-            {
-                "gpu_uuid": new.uuid,
-                "old": _values(change.before, index),
-                "new": _values(change.after, index),
-                "pending": list(
-                    pending_values(change.before.devices[index], new, change.after.family)
-                ),
-            }
-            for index, new in enumerate(change.after.devices)
-        ],
-    }
+    before, after = change.before, change.after
+    return ChangedLimits(
+        allocation_id,
+        change.owner,
+        tuple(
+            ChangedDevice(
+                new.uuid,
+                _values(old, before.family),
+                _values(new, after.family),
+                pending_values(old, new, after.family),
+            )
+            for old, new in zip(before.devices, after.devices, strict=False)
+        ),
+    )
 
 
-def _values(limits: ContainerLimits, index: int) -> dict[str, Any]:
-    device = limits.devices[index]
-    mps = limits.family is Family.MPS
-    return {
-        "memory_bytes": device.memory_limit_bytes,
-        "core_percent": device.reserved_percent,
-        "compute": None if mps else device.compute_mode.name.lower(),
-    }
+def _values(device: DeviceLimit, family: Family) -> LimitValues:
+    return LimitValues(
+        memory_bytes=device.memory_limit_bytes,
+        core_percent=device.reserved_percent,
+        compute=None if family is Family.MPS else device.compute_mode.word,
+    )

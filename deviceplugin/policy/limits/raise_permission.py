@@ -34,8 +34,8 @@ def not_permitted(
     """
     if override.compute is not None and asked.family is Family.MPS:
         return (
-            f"compute {override.compute} of {who} cannot be set: it belongs to family vgpu; in "
-            "family mps the MPS daemon holds the share"
+            f"compute {override.compute.word} of {who} cannot be set: it belongs to family vgpu; "
+            "in family mps the MPS daemon holds the share"
         )
     if override.core_percent is not None and has_exclusive_gpu(asked):
         return (
@@ -46,7 +46,7 @@ def not_permitted(
     permitted = may_rise(asked, rule)
     for device in asked.devices:
         problem = _raise_problem(device, override, permitted, who, why)
-        if problem is None and override.compute == "off" and not may_be_off(device, rule):
+        if problem is None and override.compute is ComputeMode.OFF and not may_be_off(device, rule):
             problem = (
                 f"compute off of {who} cannot be set: it would lift the share of "
                 f"{device.core_percent} %, and {why}; allowed are strict and elastic"

@@ -22,14 +22,7 @@ from enum import StrEnum
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
-from libvgpu.limits import (
-    COMPUTE_MODES,
-    ComputeMode,
-    ContainerLimits,
-    DeviceLimit,
-    Family,
-    on_left_over,
-)
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
 
 from .asked import has_exclusive_gpu, under_mps
 from .raise_permission import may_be_off, may_rise, no_core, no_memory
@@ -195,8 +188,8 @@ class _Said:
         rule, wish = self._rule, self._override.compute
         if not device.core_percent or self.family is Family.MPS:
             return device.compute_mode, Origin(Source.SHARING)
-        if wish is not None and (wish != "off" or may_be_off(device, rule)):
-            return COMPUTE_MODES[wish], Origin(Source.SET)
+        if wish is not None and (wish is not ComputeMode.OFF or may_be_off(device, rule)):
+            return wish, Origin(Source.SET)
         if rule.compute is not None:
             return rule.compute, self._by_rule
         return device.compute_mode, Origin(Source.SHARING)

@@ -17,20 +17,20 @@ import psutil
 import pytest
 
 from deviceplugin.config.loading import parse_config
-from deviceplugin.store.event_file import KeptEvent
+from deviceplugin.pages.events import KeptEvent
+from deviceplugin.pages.state import (
+    AgentReport,
+    ReportedAgent,
+    ReportedAllocation,
+    ReportedConfig,
+    ReportedGpu,
+    ReportedResource,
+)
 from support import ROOT, stand_in_kubectl, warm
 from support.output_schemas import check
 from support.stand_in_agents import page
 from support.terminal import RESTORED, Terminal
 from support.waiting import PATIENCE_S, wait_until
-from vgpuctl.agent_client import (
-    AgentOfReport,
-    AgentReport,
-    AllocationOfReport,
-    ConfigOfReport,
-    GivenOfReport,
-    ResourceOfReport,
-)
 from vgpuctl.cluster.agents import list_path
 from vgpuctl.cluster.refusals import KUBECTL_HINT
 
@@ -148,11 +148,11 @@ def test_a_long_list_of_pods_is_read_to_its_end(typed: Typed) -> None:
 
 def test_a_pod_is_described_from_the_node_that_has_it(typed: Typed) -> None:
     report = AgentReport(
-        AgentOfReport("1", 7, "n2", 1.0),
-        ConfigOfReport("/c", "d" * 64, 1),
-        [],
+        ReportedAgent("1", 7, "n2", 1.0),
+        ReportedConfig("/c", "d" * 64, 1),
+        (),
         "b" * 40,
-        allocations=[AllocationOfReport("a-n2-0", "team-b/two/c", [GivenOfReport("GPU-n2", "x")])],
+        allocations=(ReportedAllocation("a-n2-0", "team-b/two/c", (ReportedGpu("GPU-n2", "x"),)),),
     )
     event = KeptEvent(5.0, "LimitsChanged", "told", subject="team-b/two/c")
     typed.answers[typed.page_of("n2", "state")] = (200, msgspec.json.encode(report).decode())
@@ -187,9 +187,9 @@ def test_why_a_pod_has_no_slice_is_told_by_whichever_node_refused_it(typed: Type
 
 
 def test_doctor_judges_what_each_agent_says(typed: Typed) -> None:
-    config = ConfigOfReport("/c", "d" * 64, 1, error="line 3: no such key", hint="remove it")
-    resource = ResourceOfReport("nvidia.com/vgpu-core", 1.0)
-    report = AgentReport(AgentOfReport("1", 7, "n1", 1.0), config, [resource], "b")
+    config = ReportedConfig("/c", "d" * 64, 1, error="line 3: no such key", hint="remove it")
+    resource = ReportedResource("nvidia.com/vgpu-core", 1.0)
+    report = AgentReport(ReportedAgent("1", 7, "n1", 1.0), config, (resource,), "b")
     typed.answers[typed.page_of("n1", "state")] = (200, msgspec.json.encode(report).decode())
 
     status, output, said = typed.vgpu("doctor", "-o", "json")
@@ -199,6 +199,9 @@ def test_doctor_judges_what_each_agent_says(typed: Typed) -> None:
     failed = {(row["node"], row["check"]) for row in rows if row["level"] == "fail"}
     assert failed == {("n1", "config"), ("n2", "agent")}
     assert ("n1", "resources") in {(r["node"], r["check"]) for r in rows if r["level"] == "ok"}
+    typed.answers[typed.page_of("n2", "state")] = (200, '{"agent": 1}')
+    shown = typed.vgpu("doctor", "--problems", "--node", "n2")[1]
+    assert "is of a form that this kubectl-vgpu does not know: Expected `object`" in shown
     lines = typed.vgpu("doctor", "--problems", "--node", "n1")[1].splitlines()
     assert [line.split()[:3] for line in lines] == [["n1", "fail", "config"]]
 
@@ -254,16 +257,16 @@ def with_config(typed: Typed, **data: str) -> None:
     meta = {"resourceVersion": "77", "labels": {"app.kubernetes.io/managed-by": "Helm"}}
     typed.answers[CONFIG_MAP] = (200, json.dumps({"metadata": meta, "data": data}))
     for node, owner in (("n1", "team-a/one/c"), ("n2", "team-b/two/c")):
-        gpu = GivenOfReport(
+        gpu = ReportedGpu(
             f"GPU-{node}", asked_core_percent=40, asked_memory_bytes=8 << 30, core="limits[0]"
         )
-        allocation = AllocationOfReport(f"a-{node}-0", owner, [gpu])
+        allocation = ReportedAllocation(f"a-{node}-0", owner, (gpu,))
         report = AgentReport(
-            AgentOfReport("1", 7, node, 1.0),
-            ConfigOfReport("/c", "d", 1),
-            [],
+            ReportedAgent("1", 7, node, 1.0),
+            ReportedConfig("/c", "d", 1),
+            (),
             "b",
-            allocations=[allocation],
+            allocations=(allocation,),
         )
         typed.answers[typed.page_of(node, "state")] = (200, msgspec.json.encode(report).decode())
 

@@ -113,7 +113,7 @@ def test_the_agent_offers_what_was_cut_and_keeps_what_a_container_has(folder: Pa
             for each in (node.admit(f"p{n}", gpu=1) for n in range(2))
             if node.devices(each) == [node.machine.devices[0].uuid]
         )
-        wait_until(lambda: '"owner": "default/' in state(folder), "the agent knows whose it is")
+        wait_until(lambda: '"owner":"default/' in state(folder), "the agent knows whose it is")
         kept = apply(node.machine, folder / "other.yaml", config, run_dir)
         assert kept.returncode == 1
         assert f"has {node.machine.devices[0].uuid} of nvidia.com/gpu" in kept.stderr

@@ -228,8 +228,8 @@ class WorldNode:
         """Returns whether the kubelet has all that the agent offers."""
         if self._world.said is None:
             return False
-        resources = self._world.said.state()["resources"]
-        return all(each["registered_at"] is not None for each in cast(Any, resources))
+        resources = self._world.said.state().resources
+        return all(each.registered_at is not None for each in resources)
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         """Lets time pass until something is so; it has to be within some minutes."""

@@ -141,7 +141,7 @@ def test_a_stream_that_the_kubelet_ended_is_opened_again_and_readiness_says_so_m
     unheard = f"registered, but the kubelet does not listen: {core}\n"
     wait_until(lambda: page(node, "/readyz") == (503, unheard))
     assert page(node, "/healthz")[0] == 200
-    assert agent_client.agent_report(node.run_dir).unheard_resources == [core]
+    assert agent_client.agent_report(node.run_dir).unheard_resources == (core,)
     assert f'vgpu_resource_registered{{resource="{core}"}} 0.0' in page(node, "/metrics")[1]
 
     node.kubelet.listen(True)

@@ -20,7 +20,7 @@ from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import Family
+from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30
 GPU = Gpu(0, "GPU-0", "test", 16 * GIB)
@@ -81,7 +81,7 @@ def test_a_changed_limit_is_told_of_its_container_with_old_new_and_cause(
     assert notices(caplog) == [], "good news for a container that nobody knows yet"
     node.become_known()
 
-    node.service.set_override(node.allocation_id, Override(20, 4 * GIB, "elastic"))
+    node.service.set_override(node.allocation_id, Override(20, 4 * GIB, ComputeMode.ELASTIC))
 
     text = "GPU memory 8 GiB to 4 GiB, compute 30% to 20% held strict to elastic, by vgpuctl set"
     assert notices(caplog) == [Notice(EventReason.LIMITS_CHANGED, text, OWNER)]

@@ -80,7 +80,7 @@ def test_clearing_goes_back_to_what_it_was_made_with_however_often_it_was_set(
 ) -> None:
     one = make(tmp_path, "one", device(A), device(A + "2", 30, OFF))
     before = held(one)
-    change(one, Override(compute="elastic"))
+    change(one, Override(compute=ComputeMode.ELASTIC))
     change(one, Override(core_percent=5, memory_bytes=GIB))
 
     done = clear(one)
@@ -145,8 +145,8 @@ def test_a_slice_without_a_share_gets_one_only_where_it_is_free(tmp_path: Path) 
     with pytest.raises(UsageError, match="core 20 does nothing for a slice with compute off"):
         change(one, Override(core_percent=20))
     with pytest.raises(AllocationRefused, match="core 100 of GPU GPU-a"):
-        change(one, Override(compute="strict"))
-    change(one, Override(core_percent=70, compute="strict"))
+        change(one, Override(compute=ComputeMode.STRICT))
+    change(one, Override(core_percent=70, compute=ComputeMode.STRICT))
     assert (held(one)[0].core_percent, held(one)[0].compute_mode) == (70, STRICT)
 
     clear(one)
@@ -160,32 +160,32 @@ def test_a_slice_without_reserved_compute_gets_some_and_goes_back(tmp_path: Path
     make(tmp_path, "two", device(A, 99))
 
     with pytest.raises(UsageError, match="compute strict holds a share, and this slice has none"):
-        change(one, Override(compute="strict"))
+        change(one, Override(compute=ComputeMode.STRICT))
     with pytest.raises(AllocationRefused, match="core 2 of GPU GPU-a cannot be given: 1 slice"):
         change(one, Override(core_percent=2))
     change(one, Override(memory_bytes=GIB))
     assert held(one)[0].reserved_percent == 0
     change(one, Override(core_percent=1))
     assert held(one)[0].reserved_percent == 1
-    change(one, Override(compute="strict"))
+    change(one, Override(compute=ComputeMode.STRICT))
     assert (held(one)[0].core_percent, held(one)[0].compute_mode) == (1, STRICT)
 
     done = clear(one)
 
     assert held(one) == before
-    (told,) = changed_limits("one", done)["devices"]
-    assert (told["old"]["core_percent"], told["new"]["core_percent"]) == (1, 0)
+    (told,) = changed_limits("one", done).devices
+    assert (told.old.core_percent, told.new.core_percent) == (1, 0)
 
 
 def test_without_a_share_at_all_and_back_to_what_is_left_over(tmp_path: Path) -> None:
     one = make(tmp_path, "one", on_left_over(device(A)))
     before = held(one)
 
-    change(one, Override(compute="off"))
+    change(one, Override(compute=ComputeMode.OFF))
     assert held(one)[0].compute_mode is OFF
     with pytest.raises(UsageError, match="give --core PERCENT too"):
-        change(one, Override(compute="strict"))
-    change(one, Override(compute="elastic"))
+        change(one, Override(compute=ComputeMode.STRICT))
+    change(one, Override(compute=ComputeMode.ELASTIC))
 
     assert held(one) == before
 
@@ -198,10 +198,11 @@ def test_a_slice_that_ended_is_said_to_have(tmp_path: Path) -> None:
         change(one, Override(core_percent=5))
 
 
-def test_a_damaged_memory_of_the_request_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["[{", '[{"compute": "lax"}]'])
+def test_a_damaged_memory_of_the_request_changes_nothing(tmp_path: Path, content: str) -> None:
     one = make(tmp_path, "one", device(A))
     change(one, Override(core_percent=5))
-    (one.directory / "asked.json").write_text("[{")
+    (one.directory / "asked.json").write_text(content)
 
     with pytest.raises(RegionError, match=r"asked\.json cannot be read"):
         clear(one)

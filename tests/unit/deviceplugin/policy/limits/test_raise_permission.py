@@ -33,8 +33,8 @@ def asked(core: int = 40, memory: int = 8, family: Family = Family.VGPU) -> Cont
 
 def test_only_what_lies_above_the_request_needs_a_permission() -> None:
     for rule in (None, FORBIDDING, ALLOWING):
-        assert not_permitted(asked(), rule, Override(40, 8 * GIB, "elastic"), WHO) is None
-    assert not_permitted(asked(), ALLOWING, Override(90, 15 * GIB, "off"), WHO) is None
+        assert not_permitted(asked(), rule, Override(40, 8 * GIB, ComputeMode.ELASTIC), WHO) is None
+    assert not_permitted(asked(), ALLOWING, Override(90, 15 * GIB, ComputeMode.OFF), WHO) is None
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_only_what_lies_above_the_request_needs_a_permission() -> None:
              "which matches it, has no allowRaise: true; at most 8 GiB is allowed"),
         ),
         (
-            None, Override(compute="off"),
+            None, Override(compute=ComputeMode.OFF),
             (f"compute off of {WHO} cannot be set: it would lift the share of 40 %, and no rule of "
              "limits: with allowRaise: true matches it; allowed are strict and elastic"),
         ),
@@ -64,7 +64,8 @@ def test_a_raise_without_permission_is_refused_with_value_and_reason(
 
 
 def test_compute_of_family_mps_and_core_of_none_are_refused() -> None:
-    under_mps = not_permitted(asked(family=Family.MPS), ALLOWING, Override(compute="strict"), WHO)
+    strict = Override(compute=ComputeMode.STRICT)
+    under_mps = not_permitted(asked(family=Family.MPS), ALLOWING, strict, WHO)
     no_core = not_permitted(asked(core=0), ALLOWING, Override(core_percent=5), WHO)
 
     assert under_mps is not None and "belongs to family vgpu" in under_mps

@@ -209,22 +209,22 @@ def test_a_half_that_is_missing_is_never_made_by_a_raise() -> None:
 @pytest.mark.parametrize(
     ("rule", "compute", "mode"),
     [
-        (None, "elastic", ComputeMode.ELASTIC),
-        (LimitRule(compute=ComputeMode.ELASTIC), "strict", ComputeMode.STRICT),
-        (None, "off", ComputeMode.STRICT),  # it would lift the share
-        (LimitRule(core_percent=9), "off", ComputeMode.STRICT),
-        (LimitRule(compute=ComputeMode.OFF), "off", ComputeMode.OFF),
-        (LimitRule(allow_raise=True), "off", ComputeMode.OFF),
+        (None, ComputeMode.ELASTIC, ComputeMode.ELASTIC),
+        (LimitRule(compute=ComputeMode.ELASTIC), ComputeMode.STRICT, ComputeMode.STRICT),
+        (None, ComputeMode.OFF, ComputeMode.STRICT),  # it would lift the share
+        (LimitRule(core_percent=9), ComputeMode.OFF, ComputeMode.STRICT),
+        (LimitRule(compute=ComputeMode.OFF), ComputeMode.OFF, ComputeMode.OFF),
+        (LimitRule(allow_raise=True), ComputeMode.OFF, ComputeMode.OFF),
     ],
 )
 def test_compute_is_set_but_the_share_is_not_lifted(
-    rule: LimitRule | None, compute: str, mode: ComputeMode
+    rule: LimitRule | None, compute: ComputeMode, mode: ComputeMode
 ) -> None:
     assert under(rule, override=Override(compute=compute)).compute_mode is mode
 
 
 def test_under_mps_compute_stays_with_the_daemon() -> None:
-    device = under(None, Family.MPS, Override(core_percent=7, compute="elastic"))
+    device = under(None, Family.MPS, Override(core_percent=7, compute=ComputeMode.ELASTIC))
 
     assert device.compute_mode is ComputeMode.OFF
     assert (device.core_percent, device.mps_thread_percentage) == (7, 7)
@@ -271,8 +271,8 @@ def test_a_value_above_the_request_says_what_holds_it(family: Family) -> None:
 
 
 def test_compute_set_says_so_and_off_without_permission_does_not() -> None:
-    (elastic,) = resolved(allocation(), None, Override(compute="elastic")).origins
-    (off,) = resolved(allocation(), None, Override(compute="off")).origins
+    (elastic,) = resolved(allocation(), None, Override(compute=ComputeMode.ELASTIC)).origins
+    (off,) = resolved(allocation(), None, Override(compute=ComputeMode.OFF)).origins
 
     assert (elastic.compute, off.compute) == (SET, SHARING)
 
