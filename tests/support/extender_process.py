@@ -4,30 +4,19 @@ import contextlib
 import http.client
 import json
 import re
-import shutil
 import ssl
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from benchmarks.simulated_cluster.api_server import SimulatedApiServer
-from benchmarks.simulated_cluster.kinds import LEASE, POD
-from deviceplugin.pages.published import (
-    COMPONENT,
-    COMPONENT_LABEL,
-    INVENTORY_KEY,
-    PublishedNode,
-    encode,
-)
 
 from . import ROOT, warm
-from .scheduler_values import DOMAIN, published
+from .api_server.cluster_server import NAMESPACE
+from .scheduler_values import DOMAIN
 from .waiting import PATIENCE_S, wait_until
 
-NAMESPACE = "vgpu-system"
 TLS_NAME = f"vgpu-scheduler.{NAMESPACE}.svc"
 
 
@@ -43,30 +32,6 @@ def make_certificate(directory: Path, name: str = TLS_NAME) -> None:
     )  # fmt: skip
     for suffix in ("key", "crt"):
         (directory / f"new.{suffix}").rename(directory / f"tls.{suffix}")
-
-
-def make_api_server(base: Path) -> SimulatedApiServer:
-    """Returns one that does not serve yet; skips the test where there is no openssl."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the test's certificate, is not installed")
-    return SimulatedApiServer(base, NAMESPACE)
-
-
-def publish(server: SimulatedApiServer, name: str, node: PublishedNode | None = None) -> None:
-    """Has a node's agent publish an inventory, of two GPUs where none is given."""
-    inventory = encode(node or published(node=name))
-    server.store.create(
-        LEASE,
-        {
-            "metadata": {
-                "name": name,
-                "namespace": NAMESPACE,
-                "labels": {COMPONENT_LABEL: COMPONENT},
-                "annotations": {f"{DOMAIN}/{INVENTORY_KEY}": inventory},
-            },
-            "spec": {},
-        },
-    )
 
 
 def pod_json(
@@ -90,11 +55,6 @@ def pod_json(
         },
         "status": {"phase": "Pending"},
     }
-
-
-def create_pod(server: SimulatedApiServer, pod: Mapping[str, Any]) -> dict[str, Any]:
-    """Creates a pod and returns it as the API server has it."""
-    return server.store.create(POD, json.loads(json.dumps(pod))).copy()
 
 
 class ExtenderProcess:

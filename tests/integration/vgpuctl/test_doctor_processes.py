@@ -12,17 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.api_server import StandInApiServer
+from benchmarks.simulated_cluster.kinds import LEASE
 from deviceplugin.kube import inventory_lease
-from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.watch.process_attribution import place_of
 from deviceplugin.watch.procfs import read_mounts
 from support import warm
+from support.api_server.cluster_server import ClusterServer
 from support.doctor import Finding, doctor, of, put
 from support.fake_proc import UID, FakeProc, mount_line, pod_path
 from support.in_process_node import running_node
 from support.own_folder import SHORT
-from support.tls_api_server import make_api_server
 from support.waiting import wait_until
 from support.watched_node import HOLD, Contained, WatchedNode, can_contain
 from vgpuctl.agent_client import metrics_page
@@ -239,14 +238,12 @@ def test_an_agent_without_the_nodes_pids(start: Start, monkeypatch: pytest.Monke
     assert of(run_on(node), "pids") == []
 
 
-def test_an_agent_that_cannot_publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_cannot_publish(
+    server: ClusterServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inventory_lease, "BACKOFF_MOST_S", 0.2)
-    server: StandInApiServer = make_api_server(tmp_path)
-    server.nodes["test-node"] = {}
-    server.node_uids["test-node"] = "uid"
-    server.start()
-    api = server.api()
-    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
+    server.label_node("test-node")
+    server.be_found(monkeypatch)
     with running_node(monkeypatch) as node:
 
         def found() -> list[Finding]:
@@ -258,7 +255,7 @@ def test_an_agent_that_cannot_publish(tmp_path: Path, monkeypatch: pytest.Monkey
             )  # fmt: skip
             return of(json.loads(done.stdout), "published")
 
-        wait_until(lambda: server.leases)
+        wait_until(lambda: server.all(LEASE))
         assert found() == []
         assert "vgpu_inventory_published 1.0" in metrics_page(node.run_dir)
         server.stop()
@@ -270,7 +267,6 @@ def test_an_agent_that_cannot_publish(tmp_path: Path, monkeypatch: pytest.Monkey
         assert "vgpu_inventory_published 0.0" in metrics_page(node.run_dir)
         server.start()
         wait_until(lambda: not found())
-    server.stop()
 
 
 #: Becomes somebody else once all is imported, since that user may not reach this Python.

@@ -4,7 +4,6 @@ What DaemonSets and kubelets do meanwhile is done whenever the cleaning waits.
 """
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from deviceplugin.cleaning.cluster_calls import ClusterCalls
 from deviceplugin.cleaning.seen_pods import HOST_PART
 from deviceplugin.kube.api_client import ApiRefused, ApiServer
 from libvgpu.errors import VgpuError
+from support.api_server.cluster_server import ClusterServer
 
 pytestmark = pytest.mark.process
 
@@ -151,9 +151,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the server's certificate, is not installed")
-    with SimulatedApiServer(tmp_path, SYSTEM) as server:
+    with ClusterServer(tmp_path, SYSTEM) as server:
         yield World(server)
 
 
