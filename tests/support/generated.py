@@ -20,11 +20,11 @@ from click.testing import CliRunner
 from deploy.grafana import generate
 from libvgpu.hook_table import COVERAGE, format_table, read_hook_table, with_table
 from libvgpu.json_rows import to_rows
+from support import ROOT
+from support.cluster import install
 from vgpuctl.cli import cli
 from vgpuctl.manual.__main__ import main as write_manuals
 from vgpuctl.output.__main__ import main as write_schemas
-
-from . import ROOT, install
 
 #: Digests of the stubs and of all that they are made of, in the form of sha256sum.
 DIGESTS = "made-of.sha256"

@@ -7,7 +7,7 @@ import pytest
 from deviceplugin.cdi.strategy import RuntimeFacts
 from deviceplugin.pages.state import AgentReport, ReportedAgent, ReportedConfig
 from deviceplugin.watch.pid_visibility import sees_node_pids
-from support.doctor import put
+from support.node.doctor import put
 from vgpuctl.doctor import (
     driver_match,
     image_checks,

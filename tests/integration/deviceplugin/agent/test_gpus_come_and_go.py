@@ -13,7 +13,7 @@ from deviceplugin.model.units import gpu_of
 from deviceplugin.pages.state import AgentReport
 from deviceplugin.testing import AdmissionFailed
 from libvgpu.errors import DriverReplacedError, InventoryError
-from support.in_process_node import (
+from support.node.in_process import (
     GIB,
     MPS_GPU,
     RESOURCES,
