@@ -314,7 +314,7 @@ def test_after_it():
     ],
 )
 def test_a_test_that_leaves_a_change_fails(tmp_path: Path, code: str, words: str) -> None:
-    done = run_pytest(tmp_path, LEAVES.format(code=code), "-p", "support.own_state")
+    done = run_pytest(tmp_path, LEAVES.format(code=code), "-p", "support.suite.own_state")
 
     assert f"test_leaves failed: the test left a change: {words}" in done.stdout, done.stdout
     assert "2 passed, 1 error" in done.stdout
@@ -341,7 +341,7 @@ def test_starts_nothing():
 
 
 def test_a_quick_test_that_starts_a_process_fails(tmp_path: Path) -> None:
-    done = run_pytest(tmp_path, QUICK, "-p", "support.no_process")
+    done = run_pytest(tmp_path, QUICK, "-p", "support.suite.no_process")
 
     # A newer Python warns of a fork next to threads.
     assert re.search(r"4 passed,( \d warnings?,)? 2 errors", done.stdout), done.stdout
@@ -361,7 +361,7 @@ def test_another_order_is_told_and_repeated_by_its_seed(
     tmp_path: Path,
 ) -> None:
     def order(asked: str) -> tuple[list[str], str]:
-        done = run_pytest(tmp_path, MANY, "-p", "support.shuffled", VGPU_RANDOM=asked)
+        done = run_pytest(tmp_path, MANY, "-p", "support.suite.shuffled", VGPU_RANDOM=asked)
         seed = re.search(r"^order of the tests: VGPU_RANDOM=(\d+)$", done.stdout, re.M)
         return re.findall(r"^number (\d+)$", done.stdout, re.M), seed[1] if seed else ""
 
