@@ -16,7 +16,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from ..clients import read_line
 from ..figure import Measurement
 from ..gpu import Gpu
-from ..nulldriver import build_client
+from ..nulldriver import built_client
 from ..slices import create
 
 _GIB, _MIB = 1 << 30, 1 << 20
@@ -96,10 +96,7 @@ def measure(gpu: Gpu, context_bytes: int) -> list[Measurement]:
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
-    with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
-        driver = Path(name, "libcuda.so.1")
-        driver.symlink_to(gpu.driver)
-        program = build_client("memory_client", driver)
+    with built_client(gpu.driver, "memory_client") as program:
         return [_measure(row, gpu, context_bytes, program) for row in ROWS]
 
 
