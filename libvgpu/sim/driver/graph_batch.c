@@ -43,19 +43,12 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode *node, CUgraph graph, const CUgrap
                                   size_t count, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
     struct graph_node work;
-    CUresult result = graph_describe_batch(params, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_batch(params, &work), &work, node);
 }
 
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
-    if (!node || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *params = node->params.batch;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, sizeof *params);
 }
 
 CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode handle,

@@ -150,9 +150,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraph
                                  size_t count, const CUDA_KERNEL_NODE_PARAMS *params)
 {
     struct graph_node work;
-    CUresult result = graph_describe_kernel(params, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_kernel(params, &work), &work, node);
 }
 
 CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -166,12 +164,7 @@ CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
 
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_KERNEL);
-    if (!node || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *params = node->params.kernel;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, CU_GRAPH_NODE_TYPE_KERNEL, params, sizeof *params);
 }
 
 CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *params)

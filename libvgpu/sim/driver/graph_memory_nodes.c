@@ -75,28 +75,21 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
                                 size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
     struct graph_node work;
-    CUresult result = graph_describe_allocation(params, graph, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_allocation(params, graph, &work),
+                     &work, node);
 }
 
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
-    if (!node || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *params = node->params.allocation;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params, sizeof *params);
 }
 
 CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                size_t count, CUdeviceptr address)
 {
     struct graph_node work;
-    CUresult result = graph_describe_free(address, graph, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_free(address, graph, &work), &work,
+                     node);
 }
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *address)
