@@ -26,6 +26,7 @@ _SOURCES = {".mod", ".sum", ".go", ".s"}
 # No C compiler, no debugger's tables: two thirds of the time and of the size. One set of options
 # for all, so that Go compiles what several programs have in common once.
 _OPTIONS = ("-trimpath", "-buildvcs=false")
+_ENVIRONMENT = {"CGO_ENABLED": "0"}
 
 
 def cache() -> Path:
@@ -51,19 +52,24 @@ class GoPrograms:
     flags: str = ""
 
     def missing(self) -> str:
-        """Returns as a sentence what keeps them from being had, empty if nothing does."""
+        """Returns as a sentence what keeps them from being had, empty if nothing does.
+
+        Raises:
+            AssertionError: go.mod or go.sum lacks a module, or pins another content.
+        """
         if self._made().exists():
             return ""
         if shutil.which("go") is None:
             return f"no Go compiler: {self.what} cannot be built"
         try:
             got = subprocess.run(
-                ["go", "mod", "download"],
-                cwd=self.module, capture_output=True, text=True, timeout=DOWNLOAD_TIMEOUT_S,
-                check=False,
+                ["go", "list", "-deps", *self.packages],
+                cwd=self.module, env={**os.environ, **_ENVIRONMENT}, capture_output=True, text=True,
+                timeout=DOWNLOAD_TIMEOUT_S, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return f"the modules of {self.what} did not come within {DOWNLOAD_TIMEOUT_S:.0f} s"
+        assert not any(file in got.stderr for file in ("go.mod", "go.sum")), got.stderr
         if got.returncode:
             return f"the modules of {self.what} cannot be had: {got.stderr[-300:]}"
         return ""
@@ -101,7 +107,7 @@ class GoPrograms:
         result = subprocess.run(
             ["go", "build", *_OPTIONS, f"-ldflags=-s -w {self.flags}".rstrip(),
              "-o", f"{folder}/", *self.packages],
-            cwd=self.module, env={**os.environ, "CGO_ENABLED": "0"},
+            cwd=self.module, env={**os.environ, **_ENVIRONMENT},
             capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
         )  # fmt: skip
         assert result.returncode == 0, result.stderr
