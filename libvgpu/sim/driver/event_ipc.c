@@ -137,9 +137,7 @@ CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle opaque)
     struct CUctx_st *context;
     struct event_handle handle;
     struct driver_device *device;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!event)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&handle, &opaque, sizeof handle);

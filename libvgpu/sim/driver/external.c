@@ -73,9 +73,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                 const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!memory || !description || !description->size ||
         description->size > context->device->identity->profile.memory_bytes ||
         description->flags & ~(unsigned int)CUDA_EXTERNAL_MEMORY_DEDICATED)
@@ -84,14 +82,12 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory,
         return description->type < CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD
                    ? CUDA_ERROR_INVALID_VALUE
                    : CUDA_ERROR_NOT_SUPPORTED; /* those of other systems, and NvSciBuf */
-    result = capture_check_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(capture_check_unsafe());
     struct CUextMemory_st *made = calloc(1, sizeof *made);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = import_descriptor(description->handle.fd, context->device, description->size,
-                               &made->physical);
+    CUresult result = import_descriptor(description->handle.fd, context->device, description->size,
+                                        &made->physical);
     if (result != CUDA_SUCCESS) {
         free(made);
         return result;
@@ -177,9 +173,7 @@ CUresult external_map(CUexternalMemory memory, uint64_t offset, uint64_t bytes,
                       enum allocation_kind kind, CUdeviceptr *address)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!memory || memory->magic != MAGIC_EXTERNAL)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!bytes || offset > memory->bytes || bytes > memory->bytes - offset)

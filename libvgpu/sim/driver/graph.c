@@ -145,9 +145,7 @@ static CUresult check_dependencies(struct CUgraph_st *graph, const CUgraphNode *
         if (!node || node->links.graph != graph || node->links.mark == mark)
             return CUDA_ERROR_INVALID_VALUE; /* not of this graph, or twice */
         node->links.mark = mark;
-        CUresult result = data ? graph_check_edge(node, work, &data[i]) : CUDA_SUCCESS;
-        if (result != CUDA_SUCCESS)
-            return result;
+        CHECK(data ? graph_check_edge(node, work, &data[i]) : CUDA_SUCCESS);
     }
     return CUDA_SUCCESS;
 }

@@ -15,14 +15,10 @@ CUresult graph_describe_batch(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params, struc
     struct CUctx_st *context;
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = context_given_or_current(params->ctx, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(params->ctx, &context));
     if (params->flags)
         return CUDA_ERROR_INVALID_VALUE;
-    result = memory_operations_check(params->paramArray, params->count);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(memory_operations_check(params->paramArray, params->count));
     size_t bytes = params->count * sizeof *params->paramArray;
     *work = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
                                 .run = run_batch,

@@ -5,16 +5,12 @@
 CUresult graph_describe_copy(const CUDA_MEMCPY3D *params, CUcontext handle, struct graph_node *work)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(handle, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(handle, &context));
     if (!params || !params->WidthInBytes || !params->Height || !params->Depth)
         return CUDA_ERROR_INVALID_VALUE;
     struct region target, source;
     bool with_host;
-    result = copy_resolve_box(params, &target, &source);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(copy_resolve_box(params, &target, &source));
     copy_describe(context->device, &target, &source, work, &with_host);
     work->context = context;
     work->params.copy = *params;
@@ -64,9 +60,7 @@ CUresult graph_describe_fill(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ha
                              struct graph_node *work)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(handle, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(handle, &context));
     if (!params || !params->width || !params->height ||
         (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4) ||
         params->dst % params->elementSize)

@@ -9,9 +9,7 @@ CUresult graph_describe_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *params, CUgraph g
                                    struct graph_node *work)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!params || !graph_is_graph(graph) || !params->bytesize ||
         (params->accessDescCount && !params->accessDescs) ||
         params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
@@ -38,8 +36,8 @@ CUresult graph_describe_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *params, CUgraph g
     if (access_bytes)
         memcpy(work->owned, params->accessDescs, access_bytes);
     work->params.allocation.accessDescs = work->owned;
-    result = graph_memory_create(context, params->bytesize, graph->id, &work->allocation,
-                                 &work->params.allocation.dptr);
+    CUresult result = graph_memory_create(context, params->bytesize, graph->id, &work->allocation,
+                                          &work->params.allocation.dptr);
     if (result == CUDA_SUCCESS)
         params->dptr = work->params.allocation.dptr;
     else

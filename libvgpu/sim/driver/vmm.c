@@ -130,9 +130,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
     DRIVER_CHECK();
     if (!handle || flags || bytes == 0 || bytes % VMM_GRANULARITY_BYTES)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_properties(properties, &device);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_properties(properties, &device));
     if (device && memory_charge(device, bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
     struct share_file file = {.descriptor = -1};
