@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE :=
 unexport PYTHONHOME PYTHONPATH PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo quick test bench-check test-gpu e2e e2e-node node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
+.PHONY: help setup build demo quick coverage test bench-check test-gpu e2e e2e-node node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -82,6 +82,15 @@ CLIENTS := $(CUDA12)/.ready $(HEADERS)/.ready
 quick: build $(TESTS)  ## run the tests that start no process: a minute at most
 	@$(PYTEST) $(PARALLEL) -m "not timing and not process$(NOT_LONG)" --junit-xml build/quick.xml tests/unit tests/model
 
+# Always in the short form, with the same examples: the floors are those of that.
+RAISE ?=
+coverage: build $(TESTS)  ## run quick's tests, and say what they cover of each room; below its floor it fails (RAISE=1 lifts floors)
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@VGPU_LONG= VGPU_RANDOM=0 $(BIN)/python -m coverage run -m pytest $(PARALLEL) -m "not timing and not process and not long" \
+	    --junit-xml build/coverage/tests.xml tests/unit tests/model
+	@$(BIN)/python -m coverage combine --quiet
+	@PYTHONPATH=tests:. $(BIN)/python -m support.room_coverage $(if $(RAISE),--raise)
+
 test: build $(TESTS) $(CLIENTS)  ## run all tests (no GPU, no root and no network needed), or those of a room: T=deviceplugin/policy
 	@$(PYTEST) $(PARALLEL) -m "not timing and not node and not network and not gpu$(NOT_LONG)" --junit-xml build/tests.xml $(ROOM) \
 	    || test $$? = $(NONE)
@@ -134,7 +143,7 @@ check: lint node-parts test  ## what CI runs before a merge: lint, all tests in 
 	@$(MAKE) --no-print-directory e2e
 
 # One step after the other, and all of them: the first that fails hides nothing of the rest.
-LONG_STEPS = test bench-check e2e wheel image model
+LONG_STEPS = test coverage bench-check e2e wheel image model
 check-long: export VGPU_LONG = 1
 check-long: export VGPU_KUBERNETES = all
 check-long: lint $(ZIG) node-parts  ## run everything in its long form, what measures time too, on all versions of Kubernetes (hours)
