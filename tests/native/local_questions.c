@@ -11,7 +11,7 @@
 #include "driver/real.h"
 #include "memory/contexts/context_charge.h"
 #include "memory/contexts/reconcile.h"
-#include "memory/ledger/granule.h"
+#include "memory/ledger/block.h"
 #include "memory/local/local_functions.h"
 #include "memory/local/local_memory.h"
 #include "slice/devices.h"

@@ -170,7 +170,7 @@ struct vgpu_usage_device {
     uint64_t charged_ns;       /* demand.h: GPU time charged so far, with all corrections */
     uint64_t
         stalled_ns; /* demand.h: time in which launches or calls waited for the GPU or a turn */
-    uint64_t block_bytes; /* granule.h: what the GPU gives memory in; 0: nobody has asked it yet */
+    uint64_t block_bytes; /* block.h: what the GPU gives memory in; 0: nobody has asked it yet */
     uint8_t reserved2[56];
     uint64_t context_bytes;       /* context_cost.h: what a context was measured to cost */
     uint64_t context_measured_ns; /* CLOCK_MONOTONIC, VGPU_CONTEXT_ROUGH; 0: not measured yet */

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "machine.h"
-#include "share.h"
+#include "shared.h"
 #include "slice/life.h"
 #include "state.h"
 #include "timeline.h"

@@ -104,7 +104,7 @@ int sim_client_memory(struct sim_device *device, uint64_t *used_bytes, uint64_t 
 int sim_client_back(struct sim_device *device, uint64_t bytes);
 int sim_client_unback(struct sim_device *device, uint64_t bytes);
 
-/* share.c: device memory that several processes hold. It counts once, as its owner's; when the
+/* shared.c: device memory that several processes hold. It counts once, as its owner's; when the
  * owner lets go or dies, the next holder owns it, and with the last one it is free. */
 /* Makes `bytes` of this process's memory shareable under a new identifier. -ENOSPC: too many. */
 int sim_share_export(struct sim_device *device, uint64_t bytes, uint64_t *identifier);

@@ -1,7 +1,7 @@
 /*
  * What processes of one machine need to share device memory: files whose descriptors travel, a
  * record that tells an importer what a file holds, and this process's holds on shares
- * (core/share.c).
+ * (core/shared.c).
  *
  * A program may close or reuse a descriptor behind the driver's back, so every use of one is
  * preceded by a look whether it still names the same file.

@@ -1,7 +1,7 @@
 /*
  * Memory in separate physical and virtual parts.
  *
- * A physical piece (vmm.c; vmm_share.c between processes) is charged on its device from cuMemCreate
+ * A physical piece (vmm.c; vmm_export.c between processes) is charged on its device from cuMemCreate
  * until neither a handle nor a mapping of any process is left. Its bytes are a shared mapping that
  * nobody may access, the `window`; cuMemMap duplicates that mapping into the reservation, which
  * needs no descriptor, so a process may have as many pieces as it likes and may close what it
@@ -51,7 +51,7 @@ struct physical *physical_make_locked(struct driver_device *device, uint64_t byt
 /* Makes, or finds, the piece whose file another process exported; one reference more. */
 CUresult physical_import_locked(int descriptor, struct driver_device *device,
                                 const struct share_record *record, struct physical **physical);
-void physical_unshare_locked(struct physical *physical); /* vmm_share.c */
+void physical_unshare_locked(struct physical *physical); /* vmm_export.c */
 /* Frees a piece that has neither reference nor mapping left. */
 void physical_drop_locked(struct physical *physical);
 

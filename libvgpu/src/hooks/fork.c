@@ -14,7 +14,7 @@
 #include "compute/cap/uncapped.h"
 #include "hooks/hook_context.h"
 #include "hooks/hook_external.h"
-#include "hooks/hook_share.h"
+#include "hooks/hook_ipc.h"
 #include "memory/contexts/context_charge.h"
 #include "memory/contexts/context_cost.h"
 #include "memory/contexts/reconcile.h"

@@ -4,7 +4,7 @@
 #include "hooks/hook.h"
 #include "hooks/hook_nvml.h"
 #include "memory/contexts/reconcile.h"
-#include "memory/ledger/granule.h"
+#include "memory/ledger/block.h"
 #include "slice/devices.h"
 #include "slice/ledger.h"
 #include "slice/limits_file.h"

@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 #include "driver/real.h"
-#include "memory/ledger/granule.h"
+#include "memory/ledger/block.h"
 #include "memory/ledger/slabs.h"
 #include "slice/devices.h"
 #include "slice/region.h"

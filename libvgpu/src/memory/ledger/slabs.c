@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "memory/ledger/granule.h"
+#include "memory/ledger/block.h"
 #include "slice/locks.h"
 
 #define PLACES 4096 /* of the table, each a list: more slabs than that are 8 GiB of small pieces */

@@ -7,8 +7,8 @@
  * first process of a container asks. All others find the answer in `usage`.
  *
  * Where nothing agrees, blocks are taken to be of 2 MiB: rather too much is charged than too little. Racing first callers store the same. */
-#ifndef VGPU_GRANULE_H
-#define VGPU_GRANULE_H
+#ifndef VGPU_BLOCK_H
+#define VGPU_BLOCK_H
 
 #include <stdint.h>
 

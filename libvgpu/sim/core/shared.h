@@ -1,6 +1,6 @@
 /* What the death of a process means for the memory that it held together with others. */
-#ifndef VGPU_SIM_SHARE_H
-#define VGPU_SIM_SHARE_H
+#ifndef VGPU_SIM_SHARED_H
+#define VGPU_SIM_SHARED_H
 
 #include "layout.h"
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "machine.h"
-#include "share.h"
+#include "shared.h"
 
 #define BITS 64
 

@@ -1,4 +1,4 @@
-#include "compute/measure/own_samples.h"
+#include "hooks/own_samples.h"
 
 #include <sys/mman.h>
 

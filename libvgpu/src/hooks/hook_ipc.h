@@ -1,6 +1,6 @@
 /* What fork.c needs of the hooks of memory that goes from process to process. */
-#ifndef VGPU_HOOK_SHARE_H
-#define VGPU_HOOK_SHARE_H
+#ifndef VGPU_HOOK_IPC_H
+#define VGPU_HOOK_IPC_H
 
 void share_after_fork(void);
 

@@ -15,7 +15,7 @@ KNOWN_KINDS, ALL_KINDS = 8, 16
 
 def check(compile_program: Compile, threads: int, kinds: int) -> None:
     program = compile_program(
-        "prepaid_threads.c",
+        "budget_threads.c",
         *shim_files(*SOURCES),
         flags=("-fsanitize=address,undefined", "-Wno-unused-parameter"),
     )

@@ -1,4 +1,4 @@
-#include "memory/ledger/granule.h"
+#include "memory/ledger/block.h"
 
 #include <stdbool.h>
 #include <stddef.h>

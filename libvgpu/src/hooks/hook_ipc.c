@@ -1,7 +1,7 @@
 /* Hooks of memory that goes from process to process: CUDA IPC, and allocations of shared pools.
- * Physical memory of cuMemCreate is in hook_vmm_share.c; shared_memory.h tells how a piece is
+ * Physical memory of cuMemCreate is in hook_vmm_export.c; shared_memory.h tells how a piece is
  * charged only once. */
-#include "hooks/hook_share.h"
+#include "hooks/hook_ipc.h"
 
 #include "hooks/hook.h"
 #include "memory/ledger/charge.h"
