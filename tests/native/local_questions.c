@@ -157,9 +157,9 @@ CUcontext devices_context_of(CUstream stream)
     return current;
 }
 
-uint64_t granule_known_bytes(uint32_t device)
+uint64_t block_known_bytes(uint32_t device)
 {
-    return GRANULE_STEP_BYTES;
+    return BLOCK_STEP_BYTES;
 }
 
 bool reconcile_own_bytes(uint32_t device, uint64_t *bytes)

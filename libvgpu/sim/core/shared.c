@@ -37,7 +37,7 @@ static void drop_holder(struct sim_state *state, struct sim_shared *shared, uint
     }
 }
 
-void share_drop_all(struct sim_state *state, uint32_t slot)
+void shared_drop_all(struct sim_state *state, uint32_t slot)
 {
     for (uint32_t i = 0; i < state->shared_limit && i < SIM_SHARED_SLOTS; i++)
         if (state->shared[i].identifier && holds(&state->shared[i], slot))
@@ -76,7 +76,7 @@ static int export_memory(struct sim_device *device, struct sim_state *state, voi
     return 0;
 }
 
-int sim_share_export(struct sim_device *device, uint64_t bytes, uint64_t *identifier)
+int sim_shared_export(struct sim_device *device, uint64_t bytes, uint64_t *identifier)
 {
     struct sharing sharing = {.bytes = bytes};
     int error = sim_device_transact(device, export_memory, &sharing, false);
@@ -97,7 +97,7 @@ static int hold_memory(struct sim_device *device, struct sim_state *state, void 
     return 0;
 }
 
-int sim_share_hold(struct sim_device *device, uint64_t identifier, uint64_t *bytes)
+int sim_shared_hold(struct sim_device *device, uint64_t identifier, uint64_t *bytes)
 {
     struct sharing sharing = {.identifier = identifier};
     int error = sim_device_transact(device, hold_memory, &sharing, true);
@@ -116,7 +116,7 @@ static int drop_memory(struct sim_device *device, struct sim_state *state, void 
     return 0;
 }
 
-int sim_share_drop(struct sim_device *device, uint64_t identifier)
+int sim_shared_drop(struct sim_device *device, uint64_t identifier)
 {
     return sim_device_transact(device, drop_memory, &identifier, false);
 }

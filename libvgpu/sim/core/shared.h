@@ -4,6 +4,6 @@
 
 #include "layout.h"
 
-void share_drop_all(struct sim_state *state, uint32_t slot);
+void shared_drop_all(struct sim_state *state, uint32_t slot);
 
 #endif

@@ -127,14 +127,14 @@ struct allocation *memory_find_locked(uint64_t address, uint64_t bytes)
 }
 
 struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
-                                             const struct driver_device *device, uint64_t share,
+                                             const struct driver_device *device, uint64_t shared_id,
                                              uint64_t offset)
 {
     struct allocation *allocation = allocation_list;
     while (allocation &&
            (allocation->kind != ALLOCATION_OPENED || allocation->context != context ||
             !allocation->shared || allocation->shared->device != device ||
-            allocation->shared->identifier != share || allocation->shared->offset != offset))
+            allocation->shared->identifier != shared_id || allocation->shared->offset != offset))
         allocation = allocation->next;
     return allocation;
 }

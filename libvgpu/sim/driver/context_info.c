@@ -147,7 +147,7 @@ CUresult cuCtxSetFlags(unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-/* How many SMs the context may use: as an MPS client its share of them. */
+/* How many SMs the context may use: as an MPS client its part of them. */
 CUresult cuCtxGetExecAffinity(CUexecAffinityParam *affinity, CUexecAffinityType type)
 {
     struct CUctx_st *context;

@@ -14,7 +14,7 @@
 static void bury_event(struct CUevent_st *event)
 {
     if (event->shared)
-        event_unshare(event->shared);
+        event_end_shared(event->shared);
     handle_bury(event);
 }
 
@@ -47,7 +47,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
     created->context_id = context->id;
     created->device = context->device;
     created->flags = flags;
-    if (flags & CU_EVENT_INTERPROCESS && !(created->shared = event_share(context))) {
+    if (flags & CU_EVENT_INTERPROCESS && !(created->shared = event_make_shared(context))) {
         handle_bury(created);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

@@ -34,19 +34,20 @@ static CUresult import_file(int descriptor, struct driver_device *device, uint64
     const CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal}};
-    struct share_file file;
-    if (!holds_bytes(descriptor, bytes) || !share_file_adopt(&file, descriptor))
+    struct shareable_file file;
+    if (!holds_bytes(descriptor, bytes) || !shareable_file_adopt(&file, descriptor))
         return CUDA_ERROR_INVALID_HANDLE;
     uint64_t charged_bytes = memory_round(bytes);
     if (memory_charge(device, charged_bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    file.descriptor = share_file_duplicate(&file); /* the given one stays the caller's for now */
+    file.descriptor =
+        shareable_file_duplicate(&file); /* the given one stays the caller's for now */
     pthread_mutex_lock(&vmm_mutex);
     *physical = file.descriptor < 0
                     ? NULL
                     : physical_make_locked(device, charged_bytes, &properties, &file);
     if (*physical)
-        share_file_close(&(*physical)->file); /* its window is enough */
+        shareable_file_close(&(*physical)->file); /* its window is enough */
     pthread_mutex_unlock(&vmm_mutex);
     if (*physical)
         return CUDA_SUCCESS;
@@ -57,8 +58,8 @@ static CUresult import_file(int descriptor, struct driver_device *device, uint64
 static CUresult import_descriptor(int descriptor, struct driver_device *device, uint64_t bytes,
                                   struct physical **physical)
 {
-    struct share_record record;
-    struct driver_device *owner = share_record_read(descriptor, SHARE_RECORD_MEMORY, &record);
+    struct shareable_record record;
+    struct driver_device *owner = shareable_record_read(descriptor, SHARE_RECORD_MEMORY, &record);
     if (!owner)
         return import_file(descriptor, device, bytes, physical);
     if (bytes > record.bytes)

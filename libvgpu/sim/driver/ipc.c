@@ -27,7 +27,7 @@ static bool open_again(struct CUctx_st *context, const struct driver_device *dev
 {
     pthread_mutex_lock(&memory_mutex);
     struct allocation *found =
-        memory_find_opened_locked(context, device, handle->share, handle->offset);
+        memory_find_opened_locked(context, device, handle->shared_id, handle->offset);
     if (found) {
         found->shared->opened++;
         *address = found->address;
@@ -50,7 +50,7 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle opaque, unsi
     struct driver_device *device = ipc_device(&handle);
     if (!device || handle.pool)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (handle.pid == (uint32_t)getpid() && share_held(device, handle.share))
+    if (handle.pid == (uint32_t)getpid() && shared_held(device, handle.shared_id))
         return CUDA_ERROR_INVALID_CONTEXT; /* the exporter itself; seen of real drivers */
     if (device != context->device)
         cuDeviceCanAccessPeer(&can_reach, context->device->ordinal, device->ordinal);

@@ -95,7 +95,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
                            const CUmulticastObjectProp *properties)
 {
     const CUmemAllocationProp none = {.type = CU_MEM_ALLOCATION_TYPE_INVALID};
-    struct share_file file = {.descriptor = -1};
+    struct shareable_file file = {.descriptor = -1};
     DRIVER_CHECK();
     CUresult result = handle ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE;
     if (result != CUDA_SUCCESS)

@@ -77,7 +77,7 @@ void pool_trim_device(struct driver_device *device, bool to_threshold)
     pthread_mutex_unlock(&memory_mutex);
 }
 
-/* What was exported has been given back with its share, so the pool does not keep it. */
+/* What was exported has been given back with what others have of it, so the pool does not keep it. */
 void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes, bool shared)
 {
     pool->used_bytes -= bytes;

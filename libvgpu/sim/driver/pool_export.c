@@ -25,7 +25,7 @@ static bool identify(struct CUmemPoolHandle_st *pool)
 CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool,
                                           CUmemAllocationHandleType type, unsigned long long flags)
 {
-    struct share_file file;
+    struct shareable_file file;
     DRIVER_CHECK();
     if (!shareable || flags || !pool_valid(pool))
         return CUDA_ERROR_INVALID_VALUE;
@@ -33,10 +33,10 @@ CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool,
         return CUDA_ERROR_NOT_SUPPORTED;
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(pool->handle_types & type))
         return CUDA_ERROR_INVALID_VALUE;
-    if (!identify(pool) || !share_file_create(&file, SIM_PAGE))
+    if (!identify(pool) || !shareable_file_create(&file, SIM_PAGE))
         return CUDA_ERROR_OUT_OF_MEMORY;
-    if (!share_record_write(&file, SHARE_RECORD_POOL, pool->device, 0, pool->identifier)) {
-        share_file_close(&file);
+    if (!shareable_record_write(&file, SHARE_RECORD_POOL, pool->device, 0, pool->identifier)) {
+        shareable_file_close(&file);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *(int *)shareable = file.descriptor; /* the caller's from now on */
@@ -47,14 +47,14 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable,
                                             CUmemAllocationHandleType type,
                                             unsigned long long flags)
 {
-    struct share_record record;
+    struct shareable_record record;
     DRIVER_CHECK();
     if (type == CU_MEM_HANDLE_TYPE_FABRIC)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (!pool || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
         return CUDA_ERROR_INVALID_VALUE;
     struct driver_device *device =
-        share_record_read((int)(intptr_t)shareable, SHARE_RECORD_POOL, &record);
+        shareable_record_read((int)(intptr_t)shareable, SHARE_RECORD_POOL, &record);
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
     struct CUmemPoolHandle_st *imported = malloc(sizeof *imported);

@@ -15,13 +15,13 @@
 /* Opening and closing change how often a pointer is open: one at a time. */
 static pthread_mutex_t opens_lock = PTHREAD_MUTEX_INITIALIZER;
 
-void share_after_fork(void)
+void ipc_after_fork(void)
 {
     lock_reset(&opens_lock);
 }
 
 /* Moves what the allocation at `address` was charged to a slot that others can join. */
-static void share(CUdeviceptr address, const void *handle, size_t handle_bytes)
+static void export_piece(CUdeviceptr address, const void *handle, size_t handle_bytes)
 {
     uint64_t key[2];
     struct allocation found;
@@ -52,7 +52,7 @@ VGPU_EXPORT CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr addre
     CUresult result = real.cuIpcGetMemHandle(handle, address);
     if (result == CUDA_SUCCESS && region_open() == REGION_MAPPED &&
         real.cuMemGetAddressRange_v2(&base, &bytes, address) == CUDA_SUCCESS)
-        share(base, handle, sizeof *handle);
+        export_piece(base, handle, sizeof *handle);
     return result;
 }
 
@@ -62,7 +62,7 @@ VGPU_EXPORT CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CU
     ALONE_WITHOUT(exported, cuMemPoolExportPointer(exported, address));
     CUresult result = real.cuMemPoolExportPointer(exported, address);
     if (result == CUDA_SUCCESS && region_open() == REGION_MAPPED)
-        share(address, exported, sizeof *exported);
+        export_piece(address, exported, sizeof *exported);
     return result;
 }
 

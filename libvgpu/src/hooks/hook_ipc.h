@@ -2,6 +2,6 @@
 #ifndef VGPU_HOOK_IPC_H
 #define VGPU_HOOK_IPC_H
 
-void share_after_fork(void);
+void ipc_after_fork(void);
 
 #endif

@@ -153,7 +153,7 @@ static bool measure(uint32_t device, uint64_t *excess_bytes)
             return false;
         *excess_bytes =
             sample.own_bytes > after.known_bytes ? sample.own_bytes - after.known_bytes : 0;
-        if (*excess_bytes < granule_known_bytes(device)) /* a block that is filled in part */
+        if (*excess_bytes < block_known_bytes(device)) /* a block that is filled in part */
             *excess_bytes = 0;
         return true;
     }

@@ -22,7 +22,7 @@
 /* A tenant's program may write what it likes into `usage`; slabs are found by a power of two. */
 static bool is_sane(uint64_t bytes)
 {
-    return bytes >= GRANULE_STEP_BYTES && bytes <= VGPU_MOST_BLOCK_BYTES &&
+    return bytes >= BLOCK_STEP_BYTES && bytes <= VGPU_MOST_BLOCK_BYTES &&
            (bytes & (bytes - 1)) == 0;
 }
 
@@ -54,7 +54,7 @@ static uint64_t probe(void)
     if (other != 0)
         real.cuMemFree_v2(other);
     if (is_exact && further_bytes == charge_rounded(block_bytes + 1))
-        return GRANULE_STEP_BYTES;
+        return BLOCK_STEP_BYTES;
     return !is_exact && is_sane(block_bytes) && further_bytes == 2 * block_bytes ? block_bytes : 0;
 }
 
@@ -102,16 +102,16 @@ static uint64_t find_out(uint32_t device)
     return found;
 }
 
-uint64_t granule_known_bytes(uint32_t device)
+uint64_t block_known_bytes(uint32_t device)
 {
     uint64_t bytes = __atomic_load_n(&region_shared(device)->block_bytes, __ATOMIC_RELAXED);
-    return is_sane(bytes) ? bytes : GRANULE_STEP_BYTES;
+    return is_sane(bytes) ? bytes : BLOCK_STEP_BYTES;
 }
 
-uint64_t granule_rounded(uint32_t device, uint64_t bytes)
+uint64_t block_rounded(uint32_t device, uint64_t bytes)
 {
     uint64_t above;
-    uint64_t block_bytes = granule_bytes(device);
+    uint64_t block_bytes = block_bytes_of(device);
     if (bytes <= block_bytes / 2)
         return charge_rounded(bytes);
     return __builtin_add_overflow(bytes, block_bytes - 1, &above)
@@ -119,7 +119,7 @@ uint64_t granule_rounded(uint32_t device, uint64_t bytes)
                : above / block_bytes * block_bytes;
 }
 
-uint64_t granule_bytes(uint32_t device)
+uint64_t block_bytes_of(uint32_t device)
 {
     static uint64_t known[VGPU_MAX_DEVICES]; /* atomic; a forked child's devices are the same */
     uint64_t bytes = __atomic_load_n(&known[device], __ATOMIC_RELAXED);
@@ -129,7 +129,7 @@ uint64_t granule_bytes(uint32_t device)
     if (!is_sane(bytes))
         bytes = find_out(device);
     if (bytes == 0) /* who has filled a slice had nobody ask: it is a small one */
-        return GRANULE_STEP_BYTES;
+        return BLOCK_STEP_BYTES;
     __atomic_store_n(&known[device], bytes, __ATOMIC_RELAXED);
     return bytes;
 }

@@ -14,17 +14,17 @@
 
 #include "vgpu/contract.h"
 
-#define GRANULE_STEP_BYTES VGPU_LEAST_BLOCK_BYTES
+#define BLOCK_STEP_BYTES VGPU_LEAST_BLOCK_BYTES
 
-/* The bytes of a block; GRANULE_STEP_BYTES where there are none. `device` is that of the current context,
+/* The bytes of a block; BLOCK_STEP_BYTES where there are none. `device` is that of the current context,
  * and the process has its slot. */
-uint64_t granule_bytes(uint32_t device);
+uint64_t block_bytes_of(uint32_t device);
 
 /* The same as far as it is known, without asking or a slot. */
-uint64_t granule_known_bytes(uint32_t device);
+uint64_t block_known_bytes(uint32_t device);
 
 /* What memory takes that has no address to tell its slab by: whole blocks, but no more than was asked
  * where it may share one. */
-uint64_t granule_rounded(uint32_t device, uint64_t bytes);
+uint64_t block_rounded(uint32_t device, uint64_t bytes);
 
 #endif
