@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "compute/cap/arrival.h"
 #include "compute/cap/cap.h"
+#include "compute/cap/launch_queue.h"
 #include "compute/cap/virtual_time.h"
 #include "driver/capture.h"
 #include "memory/local/local_memory.h"
@@ -132,8 +132,8 @@ static void *take(void *argument)
     while (!__atomic_load_n(&is_over, __ATOMIC_RELAXED)) {
         taker->random = taker->random * 6364136223846793005u + 1442695040888963407u;
         int kind = (int)(taker->random >> 33) % kinds;
-        if (prepaid_take(functions[kind], BLOCKS, NULL) ||
-            prepaid_take_elsewhere(functions[kind], BLOCKS, NULL)) {
+        if (budget_take(functions[kind], BLOCKS, NULL) ||
+            budget_take_elsewhere(functions[kind], BLOCKS, NULL)) {
             taker->taken_ns += price_of(kind);
             __atomic_store_n(&taker->launches, taker->launches + 1, __ATOMIC_RELAXED);
         } else {
@@ -175,10 +175,10 @@ static int64_t overdrawn(const struct estimate *estimate, int64_t now_ns)
     int64_t before_ns = noted_ns, taken_ns = 0;
     budget_grant(&flight, estimate, now_ns);
     for (int kind = kinds - 1; kind >= 0; kind--)
-        while (prepaid_take(functions[kind], BLOCKS, NULL) ||
-               prepaid_take_elsewhere(functions[kind], BLOCKS, NULL))
+        while (budget_take(functions[kind], BLOCKS, NULL) ||
+               budget_take_elsewhere(functions[kind], BLOCKS, NULL))
             taken_ns += price_of(kind);
-    int64_t granted_ns = prepaid.granted_ns;
+    int64_t granted_ns = budget.granted_ns;
     budget_collect(&flight, now_ns);
     if (noted_ns - before_ns != taken_ns || taken_ns < granted_ns)
         return -1; /* the cheapest costs one: nothing may be left */
@@ -191,8 +191,8 @@ static int64_t stale(const struct estimate *estimate, uint64_t *word, int64_t no
     int64_t before = noted_launches;
     budget_grant(&flight, estimate, now_ns);
     *word += 2;
-    int64_t taken = prepaid_take(functions[0], BLOCKS, NULL) +
-                    prepaid_take_elsewhere(functions[0], BLOCKS, NULL);
+    int64_t taken =
+        budget_take(functions[0], BLOCKS, NULL) + budget_take_elsewhere(functions[0], BLOCKS, NULL);
     budget_collect(&flight, now_ns);
     return taken + noted_launches - before;
 }

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <ucontext.h>
 
-#include "compute/cap/prepaid.h"
+#include "compute/cap/budget.h"
 #include "compute/cap/throttle.h"
 #include "compute/cap/uncapped.h"
 #include "driver/capture.h"
@@ -318,8 +318,8 @@ static bool launch(CUstream stream, int kind, bool is_collective, struct gpu_ope
     struct launch own = {.device = device};
     model_launches[device]++;
     bool is_bare = devices[device].core_percent == 0;
-    bool is_prepaid = !is_bare && (prepaid_take(function, BLOCKS, stream) ||
-                                   prepaid_take_elsewhere(function, BLOCKS, stream));
+    bool is_prepaid = !is_bare && (budget_take(function, BLOCKS, stream) ||
+                                   budget_take_elsewhere(function, BLOCKS, stream));
     bool tells =
         !is_bare && !is_prepaid && throttle_before(&own, function, BLOCKS, stream, is_collective);
     model_pause(model_launch_ns * MODEL_SUBMITTED_PERCENT / 100);

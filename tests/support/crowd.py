@@ -70,7 +70,7 @@ class Crowd:
         return [100 * (b - a) / (end_ns - start_ns) for a, b in zip(before, after, strict=True)]
 
     def waits(self) -> list[int]:
-        """Returns how many launches waited how long, of all of them (wait_histogram.h)."""
+        """Returns how many launches waited how long, of all of them (launch_queue.h)."""
         counts = [part.usage().devices[0].delay_counts for part in self.parts]
         return [sum(bucket) for bucket in zip(*counts, strict=True)]
 

@@ -12,8 +12,7 @@ COMPUTE = (
         "throttle",
         "flight",
         "sampling",
-        "stream_habits",
-        "interlock",
+        "program_habits",
         "timing",
         "gpu_clock",
         "batch",
@@ -21,8 +20,8 @@ COMPUTE = (
         "estimate",
         "ration",
     ),
-    *("virtual_time", "launch_wait", "window", "arrival", "cap", "sample_quality"),
-    *("utilisation", "wait_histogram"),
+    *("virtual_time", "launch_wait", "window", "launch_queue", "cap", "sample_quality"),
+    "utilisation",
 )
 SLICE = ("limits_file", "usage_file", "checksum")
 MODEL = ("throttle_model", "throttle_model_gpu")

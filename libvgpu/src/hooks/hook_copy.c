@@ -1,9 +1,13 @@
 /* Hooks of copies in a row, alone and in batches. Those inside one GPU take its time and wait
  * like launches; an estimate is kept of each kind of copy and number of bytes. The synchronous
- * forms, too, only wait for their turn where nothing of the host takes part. */
+ * forms, too, only wait for the cap where nothing of the host takes part. */
 #include "hooks/hook_copy.h"
 
 #include <stddef.h>
+
+#include "driver/capture.h"
+#include "slice/devices.h"
+#include "slice/region.h"
 
 #define COUNT_WIDTHS 64
 
@@ -13,6 +17,39 @@ static const char row_copy;
 static const char array_copy;
 static const char batch_copy[COUNT_WIDTHS];
 static const char box_batch_copy[COUNT_WIDTHS];
+
+static bool is_device_memory(struct copy_side side)
+{
+    unsigned int type = 0;
+    if (side.type == CU_MEMORYTYPE_ARRAY)
+        return true;
+    /* Also what is called device memory: the host's has device addresses, too. */
+    return side.type != CU_MEMORYTYPE_HOST && real.cuPointerGetAttribute != NULL &&
+           real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, side.address) ==
+               CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE;
+}
+
+static bool is_one_device(struct copy_side target, struct copy_side source)
+{
+    if (region_device_count() < 2 || target.type == CU_MEMORYTYPE_ARRAY ||
+        source.type == CU_MEMORYTYPE_ARRAY)
+        return true;
+    return devices_of_pointer(target.address) == devices_of_pointer(source.address);
+}
+
+/* True when both sides are on one GPU, as far as can be told: arrays do not say on which. What the
+ * driver does not know is memory of the host. */
+static bool is_inside(struct copy_side target, struct copy_side source)
+{
+    if (region_open() != REGION_MAPPED)
+        return true; /* the gate has the answer to that */
+    struct capture_pause pause = capture_pause();
+    bool answer =
+        is_device_memory(target) && is_device_memory(source) && is_one_device(target, source);
+    capture_resume(pause);
+    return answer;
+}
 
 static int width_of(size_t count)
 {
@@ -24,7 +61,7 @@ CUresult copy_ask(struct launch *launch, const void *field, const void *kind,
 {
     if (!cuda_has(field))
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (bytes == 0 || copy_is_inside(target, source))
+    if (bytes == 0 || is_inside(target, source))
         return launch_ask(launch, field, kind, bytes, stream, false);
     throttle_before_wait();
     return CUDA_SUCCESS;
@@ -132,7 +169,7 @@ static uint64_t inside_bytes(const CUdeviceptr *targets, const CUdeviceptr *sour
     if (targets == NULL || sources == NULL || sizes == NULL)
         return 0;
     for (size_t i = 0; i < count; i++)
-        if (copy_is_inside(COPY_SIDE(targets[i]), COPY_SIDE(sources[i])))
+        if (is_inside(COPY_SIDE(targets[i]), COPY_SIDE(sources[i])))
             bytes += sizes[i];
     return bytes;
 }
@@ -149,14 +186,14 @@ static uint64_t inside_elements(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t cou
 {
     uint64_t elements = 0;
     for (size_t i = 0; copies != NULL && i < count; i++)
-        if (copy_is_inside(operand_side(&copies[i].dst), operand_side(&copies[i].src)))
+        if (is_inside(operand_side(&copies[i].dst), operand_side(&copies[i].src)))
             elements += copies[i].extent.width * copies[i].extent.height * copies[i].extent.depth;
     return elements;
 }
 
 /* Of a batch without anything inside one GPU nothing is charged. */
-static CUresult batch_ask(struct launch *launch, const void *field, const char *kinds,
-                          uint64_t amount, size_t count, CUstream stream)
+static CUresult copies_ask(struct launch *launch, const void *field, const char *kinds,
+                           uint64_t amount, size_t count, CUstream stream)
 {
     if (amount > 0)
         return launch_ask(launch, field, &kinds[width_of(count)], amount, stream, false);
@@ -170,8 +207,8 @@ static CUresult row_batch_ask(struct launch *launch, const void *field, const CU
 {
     if (!cuda_has(field))
         return CUDA_ERROR_NOT_INITIALIZED;
-    return batch_ask(launch, field, batch_copy, inside_bytes(targets, sources, sizes, count), count,
-                     stream);
+    return copies_ask(launch, field, batch_copy, inside_bytes(targets, sources, sizes, count),
+                      count, stream);
 }
 
 static CUresult box_batch_ask(struct launch *launch, const void *field,
@@ -179,7 +216,7 @@ static CUresult box_batch_ask(struct launch *launch, const void *field,
 {
     if (!cuda_has(field))
         return CUDA_ERROR_NOT_INITIALIZED;
-    return batch_ask(launch, field, box_batch_copy, inside_elements(copies, count), count, stream);
+    return copies_ask(launch, field, box_batch_copy, inside_elements(copies, count), count, stream);
 }
 
 #define BATCH_ARGUMENTS \

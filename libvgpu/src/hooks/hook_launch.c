@@ -91,7 +91,7 @@ __attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x
                                         const struct launch_row *row)
 {
     uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
-    if (__builtin_expect(prepaid_take(function, blocks, stream), 1))
+    if (__builtin_expect(budget_take(function, blocks, stream), 1))
         return *row->driver;
     return launch_ask_gate(function, blocks, stream, row);
 }
@@ -133,7 +133,7 @@ CUresult launch_ask(struct launch *launch, const void *field, const void *object
 {
     if (!cuda_has(field))
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (amount == 0 || prepaid_take_elsewhere(object, amount, stream) || is_let_through(object))
+    if (amount == 0 || budget_take_elsewhere(object, amount, stream) || is_let_through(object))
         return CUDA_SUCCESS;
     if (is_kernel && local_functions_is_pending(object)) {
         CUresult refusal = local_memory_begin(&launch->growth, object, stream);

@@ -4,8 +4,8 @@
 #ifndef VGPU_HOOK_LAUNCH_H
 #define VGPU_HOOK_LAUNCH_H
 
+#include "compute/cap/budget.h"
 #include "compute/cap/gate.h"
-#include "compute/cap/prepaid.h"
 #include "compute/cap/throttle.h"
 #include "driver/export.h"
 #include "hooks/hook.h"
@@ -43,7 +43,7 @@ CUresult launch_end(struct launch *launch, CUresult result);
 
 /* That of a launch whose kind is known without a question, so that it may be prepaid. */
 #define LAUNCH_KIND(symbol, object, amount, stream, is_kernel, call) \
-    LAUNCH(gate_is_open() || prepaid_take(object, amount, stream), \
+    LAUNCH(gate_is_open() || budget_take(object, amount, stream), \
            launch_ask(&launch, &real.symbol, object, amount, stream, is_kernel), call)
 
 #endif

@@ -24,10 +24,9 @@
 
 #include "compute/cap/launch.h"
 #include "compute/measure/estimate.h"
-#include "compute/measure/interlock.h"
+#include "compute/measure/program_habits.h"
 #include "compute/measure/ration.h"
 #include "compute/measure/sample_quality.h"
-#include "compute/measure/stream_habits.h"
 #include "compute/measure/timing.h"
 #include "compute/turns/window.h"
 #include "slice/waiting.h"

@@ -2,14 +2,13 @@
 
 #include <string.h>
 
-#include "compute/cap/arrival.h"
 #include "compute/cap/budget.h"
 #include "compute/cap/cap.h"
 #include "compute/cap/flight.h"
+#include "compute/cap/launch_queue.h"
 #include "compute/cap/launch_wait.h"
 #include "compute/cap/uncapped.h"
 #include "compute/cap/virtual_time.h"
-#include "compute/cap/wait_histogram.h"
 #include "compute/measure/estimate.h"
 #include "slice/locks.h"
 #include "slice/region.h"
@@ -62,9 +61,9 @@ static void count_stall(uint32_t device, int64_t stalled_ns)
     __atomic_fetch_add(&region_shared(device)->stalled_ns, (uint64_t)stalled_ns, __ATOMIC_RELAXED);
 }
 
-/* Waits, unlocked, for one's turn and then until the launch may start. Returns locked, and with its
+/* Waits, unlocked, for those who came before and then until the launch may start. Returns locked, and with its
  * place among the container's processes still taken; or unlocked and LOCK_IS_STUCK. */
-static int64_t wait_turn(struct flight *flight, uint64_t key, CUstream stream, int64_t now_ns)
+static int64_t wait_to_start(struct flight *flight, uint64_t key, CUstream stream, int64_t now_ns)
 {
     struct launch_wait_state wait = launch_wait_begin(now_ns);
     lock_give_back(&flight->lock);
@@ -153,7 +152,7 @@ bool throttle_before(struct launch *launch, const void *object, uint64_t blocks,
                  (ticket_lock_is_busy(&flight->launches) ||
                   launch_wait_new(flight, estimate, stream, now_ns) != LAUNCH_WAIT_NOTHING);
     if (waits) {
-        now_ns = wait_turn(flight, key, stream, now_ns);
+        now_ns = wait_to_start(flight, key, stream, now_ns);
         if (now_ns == LOCK_IS_STUCK) {
             charge_blindly(flight, key, waiting_now_ns());
             return false;

@@ -4,7 +4,7 @@
  *
  * A launch may start while the container's virtual time is not ahead of the clock, at most
  * FLIGHT_MOST_NS of estimated work is on the GPU unmeasured, and its kind of launch has been
- * measured once; otherwise its thread waits its turn, in order of arrival. About every
+ * measured once; otherwise its thread waits, in order of arrival. About every
  * FLIGHT_BATCH_NS of estimated work a pair of events measures what really ran (timing.h).
  *
  * Where an arbiter hands out the device by turns (window.h), a launch also waits for the
@@ -28,7 +28,7 @@
 /* Before a launch of `object` (function or graph) with `blocks` on `stream` of launch->device: waits until it
  * may start and charges it. A part of a collective that has begun is charged and does not wait: the
  * others wait for it on the GPU. True when throttle_after is to be called once the driver has
- * taken it. Further ones of the same kind may find themselves prepaid (prepaid.h). */
+ * taken it. Further ones of the same kind may find themselves prepaid (budget.h). */
 bool throttle_before(struct launch *launch, const void *object, uint64_t blocks, CUstream stream,
                      bool is_collective);
 

@@ -6,7 +6,7 @@
  * counted, and some, spread over the sample, get a pair of events (timing.h). Mean time by launches
  * is what the sample took, and it stands for all rounds since the last one. There is at most one
  * pair per UNCAPPED_PAIR_NS on average, and a random number of rounds is passed over, or a program
- * that does different things by turns would always show the same one.
+ * that does different things alternately would always show the same one.
  *
  * No more is credited than time has passed; a sample that claims more leaves the rest to the next
  * ones, since its neighbours claim less. A program that never waits through a call of

@@ -18,7 +18,7 @@ SETTLE_SECONDS = 0.7
 POINTS = 0.5
 #: Windows are 10 ms long, so a tenth of a second has whole rounds of them.
 TENTH = 0.1
-FIRST_WAIT_NS = 65_536  # of wait_histogram.h, doubled for each further bucket
+FIRST_WAIT_NS = 65_536  # of launch_queue.h, doubled for each further bucket
 STRICT, ELASTIC = ComputeMode.STRICT, ComputeMode.ELASTIC
 
 pytestmark = pytest.mark.virtual

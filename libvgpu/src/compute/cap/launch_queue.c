@@ -1,9 +1,11 @@
-#include "compute/cap/arrival.h"
+#include "compute/cap/launch_queue.h"
 
 #include "slice/usage_file.h"
 
 #define SLOT_BITS 9 /* of `served`; the rest is the time, without its highest bits */
 _Static_assert(VGPU_SLOT_COUNT == 1 << SLOT_BITS, "a slot fits");
+
+/* ---- who came first ---- */
 
 static int64_t load(const uint64_t *field)
 {
@@ -42,7 +44,7 @@ void arrival_serve(void *usage, uint32_t device, uint32_t slot, int64_t now_ns)
     arrival_leave(usage, device, slot);
 }
 
-enum arrival_turn arrival_served(void *usage, uint32_t device, uint32_t slot, int64_t now_ns)
+enum arrival_who arrival_served(void *usage, uint32_t device, uint32_t slot, int64_t now_ns)
 {
     uint64_t served = __atomic_load_n(&usage_device(usage, device)->served, __ATOMIC_ACQUIRE);
     uint64_t who = served % VGPU_SLOT_COUNT;
@@ -67,4 +69,25 @@ bool arrival_is_behind(void *usage, uint32_t device, uint32_t slot, int64_t sinc
             return true;
     }
     return false;
+}
+
+/* ---- how long they waited ---- */
+
+static uint32_t bucket_of(int64_t waited_ns)
+{
+    if (waited_ns < WAIT_HISTOGRAM_FIRST_NS)
+        return 0; /* also a negative one, of a caller whose clock was wrong */
+    uint32_t doublings =
+        63 - (uint32_t)__builtin_clzll((uint64_t)waited_ns / WAIT_HISTOGRAM_FIRST_NS);
+    return doublings + 1 < VGPU_DELAY_BUCKETS ? doublings + 1 : VGPU_DELAY_BUCKETS - 1;
+}
+
+void wait_histogram_note(struct vgpu_usage_slot_device *counters, int64_t waited_ns)
+{
+    uint16_t *counts = counters->delay_counts;
+    uint16_t *own = &counts[bucket_of(waited_ns)];
+    if (*own == UINT16_MAX)
+        for (uint32_t i = 0; i < VGPU_DELAY_BUCKETS; i++)
+            __atomic_store_n(&counts[i], (uint16_t)(counts[i] / 2), __ATOMIC_RELAXED);
+    __atomic_store_n(own, (uint16_t)(*own + 1), __ATOMIC_RELAXED);
 }
