@@ -76,12 +76,14 @@ static __attribute__((noinline)) void *launch_ask_gate(CUfunction function, uint
 {
     if (is_let_through(function))
         return *row->driver;
-    under_way = (struct launch){0};
-    under_way.refusal = launch_ask(&under_way, row->driver, function, blocks,
-                                   launch_stream(stream, row->is_per_thread), true);
-    if (under_way.refusal != CUDA_SUCCESS)
-        return (void *)refused_under_way;
-    return under_way.is_measured || under_way.growth.context != NULL ? row->measured : *row->driver;
+    struct launch launch;
+    launch_start(&launch);
+    launch.refusal = launch_ask(&launch, row->driver, function, blocks,
+                                launch_stream(stream, row->is_per_thread), true);
+    if (launch.refusal == CUDA_SUCCESS && !launch.is_measured && launch.growth.context == NULL)
+        return *row->driver;
+    under_way = launch;
+    return launch.refusal == CUDA_SUCCESS ? row->measured : (void *)refused_under_way;
 }
 
 /* Returns the address the thunk jumps to. A thread's own default stream goes by the name of the

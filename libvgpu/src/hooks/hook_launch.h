@@ -18,7 +18,7 @@ static inline CUstream launch_stream(CUstream stream, int is_per_thread)
 }
 
 /* The decision where the gate is shut and nothing is prepaid: CUDA_SUCCESS, or what the hook returns. Of
- * `launch`, all zero before, it fills what launch_end needs.
+ * `launch`, which has started, it fills what launch_end needs.
  *
  * `field` is that of `real`. `object` and `amount` are the kind of work that an estimate is kept
  * of: a function and its blocks, a graph and 1, a kind of copy and its bytes. An amount of 0 does
@@ -36,7 +36,8 @@ CUresult launch_end(struct launch *launch, CUresult result);
     do { \
         if (is_free) \
             return call; \
-        struct launch launch = {0}; \
+        struct launch launch; \
+        launch_start(&launch); \
         CUresult refusal = ask; \
         return refusal == CUDA_SUCCESS ? launch_end(&launch, call) : refusal; \
     } while (0)

@@ -68,7 +68,7 @@ VGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *la
         return real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
     struct launch parts[VGPU_MAX_DEVICES];
     for (unsigned int i = 0; i < count; i++)
-        parts[i] = (struct launch){0};
+        launch_start(&parts[i]);
     CUresult result = parts_begin(parts, launches, count);
     if (result == CUDA_SUCCESS)
         result = real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);

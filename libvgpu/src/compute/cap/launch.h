@@ -1,9 +1,9 @@
 /* What is found out about a launch before the driver's call and needed behind it.
  *
- * A launch that nothing delays has none of this. Any other one has it on the stack of its hook, so each part
- * of a call for several devices has its own, and so has a launch that a tool makes inside of another one. Only
- * between a thunk and the C body behind it a thread-local one holds it (hook_launch.c). All zero is a launch
- * of which nothing is known. */
+ * A launch that nothing delays has none of this. Any other one has it on the stack of its hook, from launch_start
+ * to launch_end (hook_launch.h). So each part of a call for several devices has its own, and so has a launch that
+ * a tool makes inside of another one. Only between a thunk and the C body behind it a thread-local one holds it
+ * (hook_launch.c). */
 #ifndef VGPU_LAUNCH_H
 #define VGPU_LAUNCH_H
 
@@ -29,5 +29,14 @@ struct launch {
     struct local_growth growth;
     CUresult refusal; /* what is returned behind a thunk instead of calling the driver */
 };
+
+/* Nothing is known of it yet. What nobody reads before it is written is left as it is: that is most of it. */
+static inline void launch_start(struct launch *launch)
+{
+    launch->is_measured = false;
+    launch->batch = 0;
+    launch->pairing = 0;
+    launch->growth.context = NULL;
+}
 
 #endif
