@@ -22,6 +22,7 @@
 #define KEYS (4 * ESTIMATE_KEYS)
 #define THREADS 3
 #define ROUNDS 200
+#define LEAST_LOOKS 1000 /* of each thread */
 
 static struct estimates estimates;
 static char functions[FUNCTIONS * FUNCTION_BYTES];
@@ -121,11 +122,20 @@ static void *look_up(void *counts)
         if (estimate == NULL)
             continue;
         int64_t price_ns = __atomic_load_n(&estimate->budget_price_ns, __ATOMIC_RELAXED);
-        looked[0]++;
+        __atomic_store_n(looked, *looked + 1, __ATOMIC_RELAXED);
         *wrong += price_ns != ESTIMATE_NO_PRICE_NS &&
                   (price_ns < length_of(0) || price_ns >= length_of(KEYS));
     }
     return NULL;
+}
+
+/* However late a machine lets them begin. */
+static bool have_looked(uint64_t (*counts)[8])
+{
+    for (int i = 0; i < THREADS; i++)
+        if (__atomic_load_n(counts[i], __ATOMIC_RELAXED) < LEAST_LOOKS)
+            return false;
+    return true;
 }
 
 static void ask_threads(void)
@@ -134,7 +144,7 @@ static void ask_threads(void)
     uint64_t counts[THREADS][8] = {0}, looked = 0, wrong = 0;
     for (int i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, look_up, counts[i]);
-    for (int round = 0; round < ROUNDS; round++)
+    for (int round = 0; round < ROUNDS || !have_looked(counts); round++)
         for (int number = 0; number < KEYS; number++) {
             struct estimate *estimate = estimate_find(&estimates, key_of(number));
             for (int sample = 0; sample < ESTIMATE_KNOWN; sample++)
