@@ -139,7 +139,7 @@ static void help(int line)
 
 /* ---- who asks it ---- */
 
-void share_begin(void)
+void ipc_begin(void)
 {
     for (int i = 0; i < HELPERS; i++) {
         int both[2];
@@ -208,7 +208,7 @@ static void open_what_is_sent(struct message *message)
         *ANY(opened) = address;
 }
 
-void share_step(void)
+void ipc_step(void)
 {
     struct message message = {.index = (uint32_t)roll(KEPT)};
     switch (roll(10)) {
@@ -244,6 +244,6 @@ void share_step(void)
     }
 }
 
-void share_rest(void)
+void ipc_rest(void)
 {
 }

@@ -24,7 +24,7 @@
 
 struct real real;
 int64_t model_launch_ns = 2 * US, model_call_ns = 100;
-int64_t model_records, model_launches[MODEL_DEVICES], model_sleeps;
+int64_t model_records, model_launches[MODEL_DEVICES], model_prepaid, model_sleeps;
 
 /* ---- coroutines ------------------------------------------------------------------------------ */
 
@@ -322,6 +322,7 @@ static bool launch(CUstream stream, int kind, bool is_collective, struct gpu_ope
                                    budget_take_elsewhere(function, BLOCKS, stream));
     bool tells =
         !is_bare && !is_prepaid && throttle_before(&own, function, BLOCKS, stream, is_collective);
+    model_prepaid += is_prepaid;
     model_pause(model_launch_ns * MODEL_SUBMITTED_PERCENT / 100);
     operation.submitted_ns = running->now_ns;
     gpu_submit(stream, operation);

@@ -56,3 +56,14 @@ def test_next_to_others_a_burst_is_as_long_as_one_alone(
 
     burst_ns = seen.busy_ns / seen.rounds * 100 / percent
     assert burst_ns > 800 * US
+
+
+@pytest.mark.parametrize("kernel_ns", [5 * US, 20 * US])
+@pytest.mark.parametrize("percent", [30, 99])
+def test_launches_behind_one_that_is_measured_are_prepaid(
+    compile_program: Compile, percent: int, kernel_ns: int
+) -> None:
+    """Batches of 2 ms, and each is as many launches as that takes."""
+    seen = run_case(compile_program, "paced", percent, kernel_ns, 1000, 0)
+
+    assert seen.prepaid > 0.8 * seen.launches

@@ -26,7 +26,7 @@ from support.waiting import PATIENCE_S, wait_until
 pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount namespaces")
 
 ROUNDS = int(os.environ.get("VGPU_HONEST_ROUNDS", 40 if IS_LONG else 1))
-FAMILIES = ("memory", "graph", "array", "vmm", "share", "code", "context")
+FAMILIES = ("memory", "graph", "array", "vmm", "ipc", "code", "context")
 STEPS = 4000
 GIB, MIB = 1 << 30, 1 << 20
 ALARMS = (
