@@ -24,7 +24,7 @@ export PYTHONDONTWRITEBYTECODE :=
 unexport PYTHONHOME PYTHONPATH PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo quick test bench-check test-gpu e2e e2e-node node-parts model lint fmt check check-long bench bench-gpu wheel image image-lock protos manifests clean
+.PHONY: help setup build demo quick coverage test bench-check test-gpu e2e e2e-node node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -82,6 +82,15 @@ CLIENTS := $(CUDA12)/.ready $(HEADERS)/.ready
 quick: build $(TESTS)  ## run the tests that start no process: a minute at most
 	@$(PYTEST) $(PARALLEL) -m "not timing and not process$(NOT_LONG)" --junit-xml build/quick.xml tests/unit tests/model
 
+# Always in the short form, with the same examples: the floors are those of that.
+RAISE ?=
+coverage: build $(TESTS)  ## run quick's tests, and say what they cover of each room; below its floor it fails (RAISE=1 lifts floors)
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@VGPU_LONG= VGPU_RANDOM=0 $(BIN)/python -m coverage run -m pytest $(PARALLEL) -m "not timing and not process and not long" \
+	    --junit-xml build/coverage/tests.xml tests/unit tests/model
+	@$(BIN)/python -m coverage combine --quiet
+	@PYTHONPATH=tests:. $(BIN)/python -m support.room_coverage $(if $(RAISE),--raise)
+
 test: build $(TESTS) $(CLIENTS)  ## run all tests (no GPU, no root and no network needed), or those of a room: T=deviceplugin/policy
 	@$(PYTEST) $(PARALLEL) -m "not timing and not node and not network and not gpu$(NOT_LONG)" --junit-xml build/tests.xml $(ROOM) \
 	    || test $$? = $(NONE)
@@ -119,22 +128,22 @@ lint: build $(LINT) $(TESTS) $(PLOT)  ## check style, types and layering; C warn
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	@$(BIN)/python -m libvgpu._build --werror
+	@$(BIN)/towncrier build --draft --version next >build/changelog.md 2>&1 || { cat build/changelog.md; false; }
 
 fmt: $(LINT)  ## format the Python and the C code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_FILES)
-	$(BIN)/python -m libvgpu.hook_table --write
-	$(BIN)/vgpuctl config schema > deploy/config.schema.json
-	$(BIN)/python deploy/grafana/generate.py deploy/chart/files/dashboards
-	$(BIN)/python -m vgpuctl.output docs/schemas
-	$(BIN)/python -m vgpuctl.manual docs/man
+	$(BIN)/python -m libvgpu.json_rows $$(find benchmarks deploy docs -name '*.json')
+
+fresh: build $(TESTS)  ## make every generated file from its source again (Go for the manifests)
+	@PYTHONPATH=tests:. $(BIN)/python -m support.generated
 
 check: lint node-parts test  ## what CI runs before a merge: lint, all tests in their short form, one version of Kubernetes
 	@$(MAKE) --no-print-directory e2e
 
 # One step after the other, and all of them: the first that fails hides nothing of the rest.
-LONG_STEPS = test bench-check e2e wheel image model
+LONG_STEPS = test coverage bench-check e2e wheel image model
 check-long: export VGPU_LONG = 1
 check-long: export VGPU_KUBERNETES = all
 check-long: lint $(ZIG) node-parts  ## run everything in its long form, what measures time too, on all versions of Kubernetes (hours)
@@ -163,12 +172,6 @@ image: $(ZIG) $(TESTS)  ## build the container image into build/image, without a
 
 image-lock: $(TESTS)  ## find the newest packages for the image and lock them (needs Python 3.11)
 	$(BIN)/python -m deploy.image lock
-
-protos:  ## regenerate the checked-in gRPC stubs (needs Python 3.11)
-	sh deviceplugin/kubelet/protos/generate.sh python3.11
-
-manifests: $(TESTS)  ## render deploy/manifests from the chart (needs Go)
-	PYTHONPATH=tests:. $(BIN)/python -m support.install
 
 clean:  ## remove what was built, kept Go programs too (not .venv)
 	rm -rf build dist *.egg-info libvgpu/*.so libvgpu/sim/lib

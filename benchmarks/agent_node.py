@@ -20,7 +20,7 @@ from libvgpu import region
 from libvgpu.errors import VgpuError
 from libvgpu.sim import Machine, Profile, ideal_profile
 
-from .api_server import StandInApiServer
+from .simulated_cluster.api_server import SimulatedApiServer
 
 MIB = 1 << 20
 #: 16 GPUs of 288 units: the largest machine that the simulator has, with memory cut finely.
@@ -72,7 +72,7 @@ class AgentNode:
         run_dir: Path,
         config: Path,
         gpus: Sequence[Profile],
-        api: StandInApiServer | None,
+        api: SimulatedApiServer | None,
     ) -> None:
         self.base, self.run_dir, self.state_dir = base, run_dir, base / "state"
         self.config, self._api = config, api
@@ -186,7 +186,7 @@ def write_config(base: Path) -> Path:
 def open_node(
     gpus: Sequence[Profile],
     make_config: Callable[[Path], Path] = write_config,
-    api: StandInApiServer | None = None,
+    api: SimulatedApiServer | None = None,
 ) -> Iterator[AgentNode]:
     """Makes a node and starts it; its directories go with it.
 

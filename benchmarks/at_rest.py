@@ -10,11 +10,11 @@ from deviceplugin.testing.lean_kubelet import NAMESPACE
 from libvgpu.allocation_dirs import list_allocations
 
 from .agent_node import CASE, AgentNode, open_node, profiles, write_config
-from .api_server import StandInApiServer
 from .churn import LIVE, MIB, Churn
 from .figure import Measurement, spread
 from .process import cpu_seconds, memory
 from .repeats import say
+from .simulated_cluster.api_server import SimulatedApiServer
 
 AGENT = "node agent"
 IDLE_WINDOWS = 3
@@ -94,7 +94,7 @@ def with_api_server(seconds: float) -> Measurement:
 
     say("an agent with an API server")
     with tempfile.TemporaryDirectory(prefix="vgpu-api-") as folder:
-        server = StandInApiServer(Path(folder))
+        server = SimulatedApiServer(Path(folder))
         server.start()
         try:
             with open_node(profiles(), config, server) as node:
@@ -103,7 +103,7 @@ def with_api_server(seconds: float) -> Measurement:
                 paths = {f"/api/v1/namespaces/{NAMESPACE}/pods/{pod.name}" for pod in churn.live}
                 node.wait_for(
                     "the agent has not asked for the labels of its pods",
-                    lambda: paths <= {path for _, path in list(server.calls)},
+                    lambda: paths <= {path for _, path in list(server.called)},
                     _NAMES_KNOWN_S,
                 )
                 time.sleep(seconds)

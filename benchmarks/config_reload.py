@@ -25,7 +25,7 @@ from libvgpu.errors import VgpuError
 
 from .agent_node import CONFIG, MIB, RESOURCES, UNIT_BYTES, AgentNode, open_node, profiles
 from .figure import Figure, Measurement, Options, spread
-from .nulldriver import build_client
+from .nulldriver import built_client
 from .repeats import OURS, say
 
 CHANGES = 20
@@ -172,10 +172,10 @@ def measure(options: Options) -> list[Measurement]:
         return configs[0].path
 
     taken: dict[str, list[float]] = {}
-    with open_node(profiles()[:_GPUS], make_config) as node:
-        driver = node.base / "libcuda.so.1"
-        driver.symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
-        client = build_client("limit_client", driver)
+    with (
+        open_node(profiles()[:_GPUS], make_config) as node,
+        built_client(SIM_LIBRARY_DIR / "libcuda.so.1", "limit_client") as client,
+    ):
         pod = node.kubelet.admit("pod", dict(zip(RESOURCES, (_CORE, _MEMORY_UNITS), strict=True)))
         node.kubelet.start_container(pod)
         slice_ = Path(pod.mounts["/run/vgpu/limits"]).parent

@@ -76,9 +76,13 @@ def _pods_per_second(
         raise VgpuError(f"{over} GPUs were given more than they have: {light.over_committed}")
     again = scheduler.counted["not bound"] + scheduler.counted["no node"]
     return one(
-        case, "pods end to end", "pods/s", pods / took_s,
-        f"{again} tried again", least=LEAST_PODS_PER_S,
-    )  # fmt: skip
+        case,
+        "pods end to end",
+        "pods/s",
+        pods / took_s,
+        f"{again} tried again",
+        least=LEAST_PODS_PER_S,
+    )
 
 
 def _at_once(
@@ -112,9 +116,15 @@ def _at_once(
     }
     return [
         one(case, "GPUs over-committed", "", len(over | light.over_committed.keys()), most=0),
-        one(case, "fewest that were bound", "pods", min(told.values()), f"{len(free)} rounds",
-            least=3 * GPUS),
-    ]  # fmt: skip
+        one(
+            case,
+            "fewest that were bound",
+            "pods",
+            min(told.values()),
+            f"{len(free)} rounds",
+            least=3 * GPUS,
+        ),
+    ]
 
 
 def _free_nodes(light: LightNodes) -> list[str]:
@@ -148,9 +158,13 @@ def _right_again(
         raise VgpuError("an extender that was started again answers otherwise than before")
     times.sort()
     return one(
-        case, "right again, from the start of its process", "ms", times[len(times) // 2],
-        f"worst of {rounds}: {times[-1]:.0f} ms", most=MOST_RIGHT_AGAIN_MS,
-    )  # fmt: skip
+        case,
+        "right again, from the start of its process",
+        "ms",
+        times[len(times) // 2],
+        f"worst of {rounds}: {times[-1]:.0f} ms",
+        most=MOST_RIGHT_AGAIN_MS,
+    )
 
 
 def _create(

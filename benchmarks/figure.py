@@ -5,14 +5,14 @@ figures are differences or ratios of one machine at one time, never numbers to h
 of another day.
 """
 
-import json
 import os
 import platform
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from libvgpu.json_rows import to_rows
 from libvgpu.sizes import format_size
 
 
@@ -158,9 +158,17 @@ def machine() -> dict[str, object]:
 
 
 def to_json(results: Sequence[tuple[Figure, Sequence[Measurement]]]) -> str:
-    """Returns results as JSON: the machine, then each figure with its label and numbers."""
+    """Returns results as JSON: the machine, then each figure with its label and numbers.
+
+    A number is a row on a line of its own, without what is as `Measurement` has it by default.
+    """
     figures = [
-        {"figure": f.name, "label": f.label, "measurements": [asdict(m) for m in measurements]}
+        {"figure": f.name, "label": f.label, "measurements": [_row(m) for m in measurements]}
         for f, measurements in results
     ]
-    return json.dumps({"machine": machine(), "figures": figures}, indent=2) + "\n"
+    return to_rows({"machine": machine(), "figures": figures})
+
+
+def _row(measurement: Measurement) -> dict[str, object]:
+    usual = {each.name: each.default for each in fields(Measurement)}
+    return {key: value for key, value in asdict(measurement).items() if value != usual[key]}

@@ -11,7 +11,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.errors import VgpuError
 
 from .agent_node import GPUS, RESOURCES, UNITS, AgentNode, open_node, profiles
-from .nulldriver import build_client
+from .nulldriver import built_client
 from .repeats import say
 
 #: Of one GPU; more would not fit the shares below.
@@ -30,10 +30,11 @@ def open_full_node(slices: int) -> Iterator[AgentNode]:
     """
     if not 1 <= slices <= MOST_SLICES:
         raise VgpuError(f"{slices} slices are not possible: 1 to {MOST_SLICES} fit on {GPUS} GPUs")
-    with open_node(profiles()) as node, ExitStack() as programs:
-        driver = node.base / "libcuda.so.1"
-        driver.symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
-        client = build_client("idle_client", driver)
+    with (
+        open_node(profiles()) as node,
+        built_client(SIM_LIBRARY_DIR / "libcuda.so.1", "idle_client") as client,
+        ExitStack() as programs,
+    ):
         names = {f"pod-{number}" for number in range(slices)}
         say(f"{slices} pods and their programs")
         for name in sorted(names):

@@ -8,6 +8,9 @@ what ``native/null_driver.c`` does not define becomes a function of its own that
 
 import re
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,6 +127,23 @@ def build_client(name: str, driver: Path, *further: str) -> Path:
     sources = [str(_NATIVE / f"{source}.c") for source in (name, *further)]
     _compile([*sources, str(driver), "-ldl", "-pthread", "-o", str(program)])
     return program
+
+
+@contextmanager
+def built_client(library: Path, name: str, *further: str) -> Iterator[Path]:
+    """Builds a client against any driver, in a folder of its own that goes with the block.
+
+    Args:
+        library: the driver, whatever its file is called.
+        name: as `build_client` has it, and so ``further``.
+
+    Raises:
+        VgpuError: there is no compiler, or it fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="vgpu-bench-") as folder:
+        driver = Path(folder, "libcuda.so.1")
+        driver.symlink_to(library)
+        yield build_client(name, driver, *further)
 
 
 def build_preload(name: str, directory: Path) -> Path:

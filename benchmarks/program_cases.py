@@ -35,9 +35,7 @@ class Case:
         return f"{self.title}: {index + 1}, {self.programs[index]}"
 
 
-ALONE: tuple[Program, ...] = (
-    "decode", "gpt", "conv", "generate", Loop(8), Loop(64), Loop(500)
-)  # fmt: skip
+ALONE: tuple[Program, ...] = ("decode", "gpt", "conv", "generate", Loop(8), Loop(64), Loop(500))
 CASES = (
     *(Case((program,), (90,), Goal.KEPT) for program in ALONE),
     Case(("gpt",), (40,), Goal.SHARE),

@@ -60,8 +60,10 @@ def _kept(case: Case, rounds: Rounds, subject: str) -> list[Measurement]:
             why = rounds.kept.failures[subject]
             found.append(no_value(title, subject, "steps", "of bare", why))
             continue
-        pairs = [(held.played[index], bare.played[index])
-                 for held, bare in rounds_of(rounds.kept, subject)]  # fmt: skip
+        pairs = [
+            (held.played[index], bare.played[index])
+            for held, bare in rounds_of(rounds.kept, subject)
+        ]
         ratios = [held.steps_per_own_second / bare.steps_per_own_second for held, bare in pairs]
         note = note_of([played for pair in pairs for played in pair])
         told = spread(title, subject, "steps", "of bare", ratios, note)
@@ -94,10 +96,12 @@ def _light(
     light, heavy = case.title_of(0), case.title_of(1)
     return [
         replace(spread(light, subject, "steps", "of solo", ratios, note), least=_LEAST_LIGHT),
-        replace(spread(light, subject, "p99 of a step, more than solo", "ms", added_ms, note),
-                most=_MOST_ADDED_MS),
+        replace(
+            spread(light, subject, "p99 of a step, more than solo", "ms", added_ms, note),
+            most=_MOST_ADDED_MS,
+        ),
         replace(spread(heavy, subject, "share", "%", shares, note), least=_LEAST_HEAVY_PERCENT),
-    ]  # fmt: skip
+    ]
 
 
 def _bare(case: Case, rounds: Rounds) -> list[Measurement]:

@@ -10,7 +10,6 @@ import os
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,11 +22,9 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_usage
 from libvgpu.sim import Machine, ideal_profile
 
-from .nulldriver import build_client
+from .nulldriver import built_client
 
 MIB = 1 << 20
-#: Device memory is given in steps of this size.
-STEP_BYTES = 512
 CONTEXT_BYTES = 2 * MIB
 STAND_STILL_SECONDS = 30.0
 _PROFILE = "h100-80g"
@@ -199,11 +196,8 @@ def open_race(limit_bytes: int) -> Iterator[Race]:
     Raises:
         VgpuError: there is no compiler, or the probing client fails.
     """
-    with tempfile.TemporaryDirectory(prefix="vgpu-race-") as name:
-        folder = Path(name)
-        driver = folder / "libcuda.so.1"
-        driver.symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
-        client = build_client("race_client", driver, "race_kinds")
+    with built_client(SIM_LIBRARY_DIR / "libcuda.so.1", "race_client", "race_kinds") as client:
+        folder = client.parent
         profile = replace(ideal_profile(_PROFILE), context_bytes=CONTEXT_BYTES)
         machine = Machine.create([profile], folder / "machine")
         limit = DeviceLimit(

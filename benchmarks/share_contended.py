@@ -125,7 +125,7 @@ def summarise(
             # With nothing done at all there is no split, and every expectation is missed.
             values.append(100 * window.shares[index] / whole if whole else 0.0)
         tenant = contest.tenants[index]
-        mode = f"{tenant.mode.name.lower()} {tenant.core_percent} %"
+        mode = f"{tenant.mode.word} {tenant.core_percent} %"
         case = f"{contest.title}: tenant {index + 1}, {mode}"
         found += judged_errors(case, subject, what, values, expected, contest.most_points)
     totals = [
@@ -178,7 +178,7 @@ def measure_contests(contests: Sequence[Contest], options: Options) -> list[Meas
         found += summarise(contest, subject, results, alone)
         if options.plot is not None and results.windows:
             labels = [
-                f"{tenant.core_percent} % {tenant.mode.name.lower()}, {tenant.client.title}"
+                f"{tenant.core_percent} % {tenant.mode.word}, {tenant.client.title}"
                 for tenant in contest.tenants
             ]
             curves = curves_of(results.windows, labels, expected_of(contest, alone))

@@ -7,7 +7,6 @@ it has places for, where every change of the shared state is larger.
 
 import os
 import subprocess
-import tempfile
 from pathlib import Path
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
@@ -15,7 +14,7 @@ from libvgpu.errors import VgpuError
 from libvgpu.sim import Machine, ideal_profile
 
 from .figure import Figure, Measurement, Options, spread
-from .nulldriver import build_client
+from .nulldriver import built_client
 
 _PROFILE = "h100-80g"
 _FORMER_PROCESSES = 70
@@ -51,12 +50,9 @@ def measure(options: Options) -> list[Measurement]:
         VgpuError: there is no compiler, or the client fails.
     """
     results = []
-    with tempfile.TemporaryDirectory(prefix="vgpu-bench-") as name:
-        driver = Path(name, "libcuda.so.1")
-        driver.symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
-        client = build_client("sim_client", driver)
+    with built_client(SIM_LIBRARY_DIR / "libcuda.so.1", "sim_client") as client:
         for state in ("fresh machine", "used machine"):
-            machine = Machine.create([ideal_profile(_PROFILE)], Path(name, state.split()[0]))
+            machine = Machine.create([ideal_profile(_PROFILE)], client.parent / state.split()[0])
             for _ in range(_FORMER_PROCESSES if state == "used machine" else 0):
                 _run(client, machine, "0")
             for title, size_bytes in _SIZES_BYTES.items():

@@ -23,7 +23,7 @@ from libvgpu.region import create, read_limits, write_limits
 from libvgpu.sim import Machine, Profile, ideal_profile
 
 from .clients import read_line
-from .nulldriver import build_client
+from .nulldriver import built_client
 from .tenant_programs import Tenant, TenantClient, TenantProgram, TenantReading, Window, shares
 
 #: The model of GPU that tenants are measured on.
@@ -292,8 +292,5 @@ def open_stage(
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
-    with tempfile.TemporaryDirectory(prefix="vgpu-share-") as directory:
-        driver = Path(directory, "libcuda.so.1")
-        driver.symlink_to(SIM_LIBRARY_DIR / "libcuda.so.1")
-        program = build_client(name, driver, *further)
-        yield Stage(Path(directory), program, profile or ideal_profile(PROFILE))
+    with built_client(SIM_LIBRARY_DIR / "libcuda.so.1", name, *further) as program:
+        yield Stage(program.parent, program, profile or ideal_profile(PROFILE))

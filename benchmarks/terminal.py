@@ -103,8 +103,12 @@ def _start(
     master, slave = pty.openpty()
     fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     process = subprocess.Popen(
-        list(command), env=dict(environment), stdin=slave, stdout=slave, stderr=slave,
+        list(command),
+        env=dict(environment),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
         start_new_session=True,
-    )  # fmt: skip
+    )
     os.close(slave)
     return process, master

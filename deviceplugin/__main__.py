@@ -18,8 +18,8 @@ from deviceplugin.config.options import (
     state_dir_option,
 )
 from deviceplugin.config.overrides import FLAG_NAMES, FlagName, Kind, said_flags
-from deviceplugin.http.listeners import split_address
 from deviceplugin.inventory.nvml import NvmlInventory
+from deviceplugin.serving.listeners import split_address
 from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.errors import UsageError, VgpuError
 
@@ -106,7 +106,7 @@ def _kubelet_dir(socket_path: Path) -> Path:
     help="Where the node's root is seen.  [default: /proc/1/root in a container]",
 )
 @_with_flags
-def main(
+def main(  # noqa: PLR0913 - a parameter for each option
     config: Path,
     node_label: str,
     default_config: str,

@@ -7,17 +7,16 @@ probes and `vgpuctl` in those of `http.server`; they meet the loop in `NodeState
 """
 
 import contextlib
-import json
 import logging
 import os
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from functools import partial
 
+import msgspec
+
 from deviceplugin import runtime
-from deviceplugin.cdi.injection import NodeInjection
 from deviceplugin.core.config_follower import ConfigFollower
-from deviceplugin.core.config_life import ConfigLife, open_config
+from deviceplugin.core.config_life import open_config
 from deviceplugin.core.container_files import ContainerFiles
 from deviceplugin.core.gpu_arbiters import NodeArbiters
 from deviceplugin.core.gpu_follower import GpuFollower
@@ -27,7 +26,6 @@ from deviceplugin.core.service import SliceService
 from deviceplugin.core.time_slices import TimeSlices
 from deviceplugin.http.agent_state import AgentState, Identity
 from deviceplugin.http.control_api import ControlApi
-from deviceplugin.http.listeners import AGENT_SOCKET, join_address, tcp_listener, unix_listener
 from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.http.remembered_page import RememberedPage
@@ -51,11 +49,12 @@ from deviceplugin.labels.outputs import output_of
 from deviceplugin.labels.publisher import LabelPublisher
 from deviceplugin.labels.source import what_is_offered
 from deviceplugin.mps.keeper import MpsKeeper
-from deviceplugin.policy.known_gpus import devices
-from deviceplugin.policy.layout import Layout
-from deviceplugin.policy.placement import Closest
+from deviceplugin.pages import AGENT_SOCKET
+from deviceplugin.policy.devices.device_choice import Closest
+from deviceplugin.policy.devices.known_gpus import devices
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
+from deviceplugin.serving.listeners import join_address, tcp_listener, unix_listener
 from deviceplugin.store.agent_lock import only_agent
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.event_file import EventFile, events_page
@@ -102,43 +101,283 @@ def run(settings: AgentSettings, inventory: Inventory, stop: runtime.Event) -> N
         DriverReplacedError: the driver was replaced, so a new process is needed.
     """
     check_directory(settings.kubelet_dir / "device-plugins")
-    # What Kubernetes tells, and what it is told.
-    api = ApiServer.from_environment(os.environ)
-    life = open_config(
-        settings.config,
-        settings.selection,
-        settings.said,
-        api,
-        settings.node_name,
-        settings.state_dir,
-        inventory,
-        settings.check_node,
-    )
-    config, gpus = life.first.config, life.first.known.here
-    beats = Heartbeats()
-    watch = GpuWatch(inventory, life.listed, turned=beats.of("the list of GPUs"))
-    node = NodeGpus(life.first.layout, watch, beats)
-    injection = node_injection(config.forms, settings.host_root, settings.node_name, api, gpus)
-    store = SliceStore(settings.run_dir, settings.state_dir, injection.forms, gpus)
-    store.prepare()
+    agent = _Agent(settings, inventory, stop)
+    agent.store.prepare()
     with only_agent(settings.state_dir):
         with contextlib.ExitStack() as ends:
-            _run(settings, api, life, node, store, injection, ends, stop)
+            agent.start(ends)
+            agent.turn()
         event(logging.INFO, "agent stopped")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeGpus:
-    """How the config wants the GPUs of the node to be shared, and who lists them.
+class _Agent:
+    """The parts of the agent, made in the order in which they need each other."""
 
-    Attributes:
-        watch: with those that were listed first.
-        beats: of the threads that follow them.
-    """
+    def __init__(self, settings: AgentSettings, inventory: Inventory, stop: runtime.Event) -> None:
+        """Reads the config and lists the GPUs; another agent may still be running.
 
-    wanted: Layout
-    watch: GpuWatch
-    beats: Heartbeats
+        Raises:
+            VgpuError: see `run`.
+        """
+        self.settings, self.stop = settings, stop
+        self.api = ApiServer.from_environment(os.environ)
+        self.life = open_config(
+            settings.config,
+            settings.selection,
+            settings.said,
+            self.api,
+            settings.node_name,
+            settings.state_dir,
+            inventory,
+            settings.check_node,
+        )
+        config, gpus = self.life.first.config, self.life.first.known.here
+        self.domain = config.resource_domain
+        self.beats = Heartbeats()
+        self.listing = GpuWatch(
+            inventory, self.life.listed, turned=self.beats.of("the list of GPUs")
+        )
+        self.injection = node_injection(
+            config.forms, settings.host_root, settings.node_name, self.api, gpus
+        )
+        self.store = SliceStore(settings.run_dir, settings.state_dir, self.injection.forms, gpus)
+
+    def start(self, ends: contextlib.ExitStack) -> None:
+        """Makes the parts and starts their threads.
+
+        Args:
+            ends: what is started last ends first.
+        """
+        self._reach_the_cluster(ends)
+        self._keep_allocations(ends)
+        self._watch_the_node(ends)
+        self._tell_the_cluster(ends)
+        self._answer_the_kubelet()
+        address = self._answer_everybody_else(ends)
+        ends.callback(self.registrar.stop)
+        ends.callback(self.listing.stop)
+        self.listing.start()
+        if self.settings.watch_health:
+            if self.xids.is_watched:
+                ends.callback(self.health.stop)
+                self.health.start()
+            ends.callback(self.memory.stop)
+            self.memory.start()
+        ends.callback(self.arbiters.stop)
+        event(
+            logging.INFO,
+            "agent started",
+            node=self.settings.node_name,
+            gpus=len(self.life.first.layout.gpus),
+            resources=",".join(p.resource for p in self.plugins.wanted()) or "none",
+            metrics=address,
+        )
+
+    def _reach_the_cluster(self, ends: contextlib.ExitStack) -> None:
+        """What API server and kubelet tell, and the Events that the former is told."""
+        settings = self.settings
+        ends.enter_context(tapped(EventFile(settings.state_dir).add))
+        ends.callback(NodeEvents(self.api, settings.node_name).stop)
+        self.labels = PodLabels(self.api, settings.state_dir)
+        resources = PodResources(settings.kubelet_dir, self.domain)
+        ends.callback(resources.close)
+        self.record = KubeletCheckpoint(settings.kubelet_dir, self.domain, mounts_of)
+        self.pods = FollowedPods(self.api, settings.kubelet_dir, settings.node_name, self.domain)
+        ends.callback(self.pods.stop)
+        self.pods.start()
+        self.sources = Sources(
+            resources.list,
+            self.record.read,
+            self.labels.of,
+            pods=self.pods.source,
+            node=settings.node_name,
+        )
+
+    def _keep_allocations(self, ends: contextlib.ExitStack) -> None:
+        """What is kept of the node's allocations, and who changes it."""
+        settings, first = self.settings, self.life.first
+        self.checkpoint = Checkpoint(settings.state_dir)
+        self.state = NodeState(self.checkpoint, first.layout, first.known.here)
+        self.mps = MpsKeeper(
+            settings.config.absolute(),
+            settings.run_dir,
+            settings.spawn_mps,
+            self.state,
+            is_running=self.store.running,
+            state_dir=settings.state_dir,
+            root=lambda: self.config_watch.config.mps_root,
+        )
+        self.service = SliceService(
+            self.state,
+            self.store,
+            first.config.rules,
+            self.sources,
+            self._wait_for_gpus,
+            _closest_on(self.state),
+        )
+        self.service.devices.whole = first.config.whole
+        ends.callback(self.store.held.close)
+        self.files = ContainerFiles(self.service, self.store)
+        self.files.look()  # before any container gets a chance to
+        ends.callback(self.labels.stop)
+        self.labels.start(self.service.follow_labels)
+
+    def _wait_for_gpus(self, uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
+        self.injection.check(uuids)
+        self.mps.wait(uuids, under_mps, within_s)
+
+    def _watch_the_node(self, ends: contextlib.ExitStack) -> None:
+        """What follows GPUs, processes and the config."""
+        settings = self.settings
+        memory_calls: NvmlCalls[str] = NvmlCalls()
+        self.memory = MemoryWatch(
+            self.service,
+            ProcessAttribution(
+                settings.run_dir / "allocations", RecordedPods(self.record.read).read
+            ),
+            self.life.first.config.watch,
+            partial(read_gpus, calls=memory_calls),
+            turned=self.beats.of("processes on GPUs"),
+        )
+        self.xids, problems = counted_xids(os.environ)
+        for problem in problems:
+            event(logging.WARNING, problem)
+
+        def hanging_elsewhere() -> dict[str, str]:
+            by_memory = {uuid: str(answer) for uuid, answer in memory_calls.hanging().items()}
+            return hanging(self.listing.latest, self.state.gpus) | by_memory
+
+        self.health = HealthWatch(
+            self.service.gpu_uuids(),
+            self.service.set_unhealthy,
+            counts=self.xids.counts,
+            hanging=hanging_elsewhere,
+            turned=self.beats.of("the health of GPUs"),
+        )
+        self.arbiters = NodeArbiters(settings.run_dir)
+        self.config_watch = self.life.watch()
+        self.gpus = GpuFollower(
+            lambda: self.listing.latest,
+            self.state,
+            self.life.first.known,
+            lambda known: self.follower.follow_gpus(known),
+            self.health.look_closer,
+            self.stop,
+        )
+        self.follower = ConfigFollower(
+            self.config_watch,
+            self.gpus,
+            self.service,
+            self.memory,
+            self.arbiters,
+            self.life.kept,
+            self.api is not None,
+            settings.check_node,
+        )
+        ends.callback(self.life.label.stop)
+        self.life.label.start()
+
+    def _tell_the_cluster(self, ends: contextlib.ExitStack) -> None:
+        """The node's labels, and its inventory for schedulers."""
+        settings = self.settings
+        self.node_labels = LabelPublisher(
+            lambda: self.config_watch.config.labels,
+            what_is_offered(self.state),
+            output_of(NodeObjects(self.api) if self.api else None, settings.node_name, self.domain),
+        )
+        ends.callback(self.node_labels.stop)
+        self.publish_problem: Callable[[], str] = str
+        self.feeds: list[tuple[float, Callable[[], object]]] = []
+        if self.api is not None and settings.publish:
+            lease = InventoryLease(NodeLease(self.api, settings.node_name))
+            ends.callback(lease.stop)
+            lease.start()
+            self.publish_problem = lease.problem
+            self.feeds.append((_INVENTORY_EVERY_S, InventoryFeed(self.state, lease.put).look))
+
+    def _answer_the_kubelet(self) -> None:
+        """The resources that it is offered."""
+        self.durations = AllocateDurations()
+        self.plugins = Plugins(
+            self.service, self.settings.kubelet_dir / "device-plugins", self.durations
+        )
+        self.registrar = Registrar(self.plugins.directory, self.plugins.wanted)
+        self.foreign = ForeignPluginWatch(
+            self.plugins.directory,
+            lambda: [plugin.resource for plugin in self.plugins.wanted()],
+            self.service.gpu_uuids,
+        )
+
+    def _answer_everybody_else(self, ends: contextlib.ExitStack) -> str:
+        """What scrapers, probes and `vgpuctl` ask; returns where, as HOST:PORT.
+
+        Raises:
+            VgpuError: the address is taken or cannot be had.
+        """
+        metrics = Metrics(
+            NodeCollector(
+                self.service,
+                self.store,
+                lambda: (self.config_watch.good, self.config_watch.config.digest),
+                self.registrar.registrations,
+                lambda: self.memory.findings,
+                self.mps.states,
+                lambda: self.arbiters.counted,
+                self.publish_problem,
+                self.pods.problem,
+                lambda: self.registrar.unheard,
+                self.files.restored,
+            ),
+            self.durations,
+        )
+        self.said = AgentState(
+            Identity(self.settings.node_name, self.store.build),
+            self.config_watch,
+            self.service,
+            self.registrar.registrations,
+            lambda: self.memory.findings,
+            lambda: self.life.label.problem,
+            self.injection.shown,
+            pods_problem=self.pods.problem,
+            publish_problem=self.publish_problem,
+            sees_node_pids=sees_node_pids(os.environ),
+            helper_problem=self.beats.problem,
+            unheard=lambda: self.registrar.unheard,
+        )
+        return _serve_pages(self.settings, self.service, metrics, self.said, ends)
+
+    def turn(self) -> None:
+        """Does the duties until the agent is stopped.
+
+        Raises:
+            DriverReplacedError: see `run`.
+        """
+        service = self.service
+        run_duties(
+            [
+                (_INJECTION_EVERY_S, lambda: self.injection.look(self.state.gpus)),
+                (_CONFIG_EVERY_S, self.follower.follow),
+                (_ARBITERS_EVERY_S, self.arbiters.look),
+                (_KUBELET_EVERY_S, self.registrar.look),
+                (_KUBELET_EVERY_S, TimeSlices(service).look),
+                (_KUBELET_EVERY_S, lambda: self.health.follow(service.gpu_uuids())),
+                (_GPUS_EVERY_S, self.gpus.look),
+                (_PODS_EVERY_S, service.reconcile),
+                (_PODS_EVERY_S, lambda: self.labels.follow(service.owners_for_labels())),
+                (_COMPACT_EVERY_S, self.checkpoint.compact),
+                (_COMPACT_EVERY_S, self.life.kept.look),
+                (_MPS_EVERY_S, self.mps.look),
+                (_SPARE_EVERY_S, self.store.spare.fill),
+                (_FILES_EVERY_S, self.files.look),
+                (_FOREIGN_EVERY_S, self.foreign.look),
+                (_LABELS_EVERY_S, lambda: self.node_labels.look(runtime.monotonic())),
+                *self.feeds,
+            ],
+            self.said.turned,
+            self.stop,
+        )
+        if self.gpus.failure is not None:
+            raise self.gpus.failure
 
 
 def _closest_on(state: NodeState) -> Closest:
@@ -149,214 +388,6 @@ def _closest_on(state: NodeState) -> Closest:
         return topology.closest([g for g in gpus if g.uuid in uuids], count, required)
 
     return closest
-
-
-def _run(
-    settings: AgentSettings,
-    api: ApiServer | None,
-    life: ConfigLife,
-    node: NodeGpus,
-    store: SliceStore,
-    injection: NodeInjection,
-    ends: contextlib.ExitStack,
-    stop: runtime.Event,
-) -> None:
-    """Makes the parts in the order in which they need each other, and turns the loop.
-
-    What ends first when the agent stops is what was made last.
-    """
-    config = life.first.config
-    ends.enter_context(tapped(EventFile(settings.state_dir).add))
-    events = NodeEvents(api, settings.node_name)
-    ends.callback(events.stop)
-    labels = PodLabels(api, settings.state_dir)
-    resources = PodResources(settings.kubelet_dir, config.resource_domain)
-    ends.callback(resources.close)
-    record = KubeletCheckpoint(settings.kubelet_dir, config.resource_domain, mounts_of)
-    pods = FollowedPods(api, settings.kubelet_dir, settings.node_name, config.resource_domain)
-    ends.callback(pods.stop)
-    pods.start()
-    sources = Sources(
-        resources.list, record.read, labels.of, pods=pods.source, node=settings.node_name
-    )
-
-    # What is kept of the node's allocations, and who changes it.
-    checkpoint = Checkpoint(settings.state_dir)
-    state = NodeState(checkpoint, node.wanted, life.first.known.here)
-    mps = MpsKeeper(
-        settings.config.absolute(),
-        settings.run_dir,
-        settings.spawn_mps,
-        state,
-        is_running=store.running,
-        state_dir=settings.state_dir,
-        root=lambda: watch.config.mps_root,
-    )
-
-    def until_gpus_are_ready(uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
-        injection.check(uuids)
-        mps.wait(uuids, under_mps, within_s)
-
-    service = SliceService(
-        state, store, config.rules, sources, until_gpus_are_ready, _closest_on(state)
-    )
-    service.devices.whole = config.whole
-    ends.callback(store.held.close)
-    files = ContainerFiles(service, store)
-    files.look()  # before any container gets a chance to
-    ends.callback(labels.stop)
-    labels.start(service.follow_labels)
-
-    # What watches GPUs, processes and the config.
-    attribution = ProcessAttribution(
-        settings.run_dir / "allocations", RecordedPods(record.read).read
-    )
-    memory_calls: NvmlCalls[str] = NvmlCalls()
-    memory = MemoryWatch(
-        service,
-        attribution,
-        config.watch,
-        partial(read_gpus, calls=memory_calls),
-        turned=node.beats.of("processes on GPUs"),
-    )
-    xids, problems = counted_xids(os.environ)
-    for problem in problems:
-        event(logging.WARNING, problem)
-
-    def hanging_elsewhere() -> dict[str, str]:
-        by_memory = {uuid: str(answer) for uuid, answer in memory_calls.hanging().items()}
-        return hanging(node.watch.latest, state.gpus) | by_memory
-
-    health = HealthWatch(
-        service.gpu_uuids(),
-        service.set_unhealthy,
-        counts=xids.counts,
-        hanging=hanging_elsewhere,
-        turned=node.beats.of("the health of GPUs"),
-    )
-    arbiters = NodeArbiters(settings.run_dir)
-    watch = life.watch()
-    gpus = GpuFollower(
-        lambda: node.watch.latest,
-        state,
-        life.first.known,
-        lambda known: follower.follow_gpus(known),
-        health.look_closer,
-        stop,
-    )
-    follower = ConfigFollower(
-        watch,
-        gpus,
-        service,
-        memory,
-        arbiters,
-        life.kept,
-        api is not None,
-        settings.check_node,
-    )
-    ends.callback(life.label.stop)
-    life.label.start()
-
-    node_labels = LabelPublisher(
-        lambda: watch.config.labels,
-        what_is_offered(state),
-        output_of(NodeObjects(api) if api else None, settings.node_name, config.resource_domain),
-    )
-    ends.callback(node_labels.stop)
-
-    duties = []
-    publish_problem: Callable[[], str] = str
-    if api is not None and settings.publish:
-        lease = InventoryLease(NodeLease(api, settings.node_name))
-        ends.callback(lease.stop)
-        lease.start()
-        duties.append((_INVENTORY_EVERY_S, InventoryFeed(state, lease.put).look))
-        publish_problem = lease.problem
-
-    # What the kubelet asks.
-    durations = AllocateDurations()
-    plugins = Plugins(service, settings.kubelet_dir / "device-plugins", durations)
-    registrar = Registrar(plugins.directory, plugins.wanted)
-    foreign = ForeignPluginWatch(
-        plugins.directory, lambda: [p.resource for p in plugins.wanted()], service.gpu_uuids
-    )
-
-    # What scrapers, probes and vgpuctl ask.
-    metrics = Metrics(
-        NodeCollector(
-            service,
-            store,
-            lambda: (watch.good, watch.config.digest),
-            registrar.registrations,
-            lambda: memory.findings,
-            mps.states,
-            lambda: arbiters.counted,
-            publish_problem,
-            pods.problem,
-            lambda: registrar.unheard,
-            files.restored,
-        ),
-        durations,
-    )
-    said = AgentState(
-        Identity(settings.node_name, store.build),
-        watch,
-        service,
-        registrar.registrations,
-        lambda: memory.findings,
-        lambda: life.label.problem,
-        injection.shown,
-        pods_problem=pods.problem,
-        publish_problem=publish_problem,
-        sees_node_pids=sees_node_pids(os.environ),
-        helper_problem=node.beats.problem,
-        unheard=lambda: registrar.unheard,
-    )
-    address = _serve_pages(settings, service, metrics, said, ends)
-    ends.callback(registrar.stop)
-    ends.callback(node.watch.stop)
-    node.watch.start()
-    if settings.watch_health:
-        if xids.is_watched:
-            ends.callback(health.stop)
-            health.start()
-        ends.callback(memory.stop)
-        memory.start()
-    ends.callback(arbiters.stop)
-
-    event(
-        logging.INFO,
-        "agent started",
-        node=settings.node_name,
-        gpus=len(node.wanted.gpus),
-        resources=",".join(p.resource for p in plugins.wanted()) or "none",
-        metrics=address,
-    )
-    run_duties(
-        [
-            (_INJECTION_EVERY_S, lambda: injection.look(state.gpus)),
-            (_CONFIG_EVERY_S, follower.follow),
-            (_ARBITERS_EVERY_S, arbiters.look),
-            (_KUBELET_EVERY_S, registrar.look),
-            (_KUBELET_EVERY_S, TimeSlices(service).look),
-            (_KUBELET_EVERY_S, lambda: health.follow(service.gpu_uuids())),
-            (_GPUS_EVERY_S, gpus.look),
-            (_PODS_EVERY_S, service.reconcile),
-            (_PODS_EVERY_S, lambda: labels.follow(service.owners_for_labels())),
-            (_COMPACT_EVERY_S, checkpoint.compact),
-            (_COMPACT_EVERY_S, life.kept.look),
-            (_MPS_EVERY_S, mps.look),
-            (_SPARE_EVERY_S, store.spare.fill),
-            (_FILES_EVERY_S, files.look),
-            (_FOREIGN_EVERY_S, foreign.look),
-            (_LABELS_EVERY_S, lambda: node_labels.look(runtime.monotonic())),
-            *duties,
-        ],
-        said.turned,
-        stop,
-    )
-    if gpus.failure is not None:
-        raise gpus.failure
 
 
 def _serve_pages(
@@ -384,7 +415,7 @@ def _serve_pages(
                 "/readyz": said.readyz,
                 "/v1/slices": RememberedPage(slices.content).page,
                 "/v1/events": RememberedPage(lambda: events_page(settings.state_dir)).page,
-                "/v1/state": RememberedPage(lambda: json.dumps(said.state()).encode()).page,
+                "/v1/state": RememberedPage(lambda: msgspec.json.encode(said.state())).page,
             }
         ),
         urgent=("/healthz", "/readyz"),

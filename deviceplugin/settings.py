@@ -4,9 +4,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deviceplugin.config.chosen import Selection
-from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.mps_root import check_mps_root
-from deviceplugin.config.overrides import SaidFlag
+from deviceplugin.model.agent_config import AgentConfig, SaidFlag
 
 
 @dataclass(frozen=True, slots=True)

@@ -161,8 +161,10 @@ def _is_current(compiler: Compiler, target: Path) -> bool:
 def _compile(compiler: Compiler, source: str, flags: Sequence[str], target: Path) -> None:
     began_ns = time.time_ns()
     new, names, made_of = (target.with_suffix(suffix) for suffix in (".new", ".d", ".of"))
-    said = _run(compiler, [*compiler.command, *flags, "-MMD", "-MF", str(names),
-                           "-c", source, "-o", str(new)])  # fmt: skip
+    said = _run(
+        compiler,
+        [*compiler.command, *flags, "-MMD", "-MF", str(names), "-c", source, "-o", str(new)],
+    )
     if said:
         print(said, end="", file=sys.stderr, flush=True)
     target.with_suffix(".said").write_text(said)
@@ -185,10 +187,15 @@ def _run(compiler: Compiler, command: Sequence[str]) -> str:
     """
     try:
         done = subprocess.run(
-            command, cwd=compiler.root, capture_output=True, text=True, errors="replace",
-            timeout=_COMPILE_TIMEOUT_SECONDS, check=False,
+            command,
+            cwd=compiler.root,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_COMPILE_TIMEOUT_SECONDS,
+            check=False,
             env={**os.environ, "TMPDIR": str(compiler.objects)},  # /tmp may be full
-        )  # fmt: skip
+        )
     except subprocess.TimeoutExpired:
         raise VgpuError(
             f"{shlex.join(command)} did not end in {_COMPILE_TIMEOUT_SECONDS} s"
@@ -214,13 +221,20 @@ class _Progress:
         now_s = time.monotonic()
         if self._is_live and now_s - self._shown_s >= _SHOWN_EVERY_SECONDS:
             self._shown_s = now_s
-            print(f"\rcompiled {self._done} of {self._count} C files", end="", file=sys.stderr,
-                  flush=True)  # fmt: skip
+            print(
+                f"\rcompiled {self._done} of {self._count} C files",
+                end="",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def end(self) -> None:
         """Says how many there were and how long they took."""
         if self._count:
             took_s = time.monotonic() - self._began_s
             begin = "\r" if self._is_live else ""
-            print(f"{begin}compiled {self._done} of {self._count} C files in {took_s:.1f} s",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            print(
+                f"{begin}compiled {self._done} of {self._count} C files in {took_s:.1f} s",
+                file=sys.stderr,
+                flush=True,
+            )

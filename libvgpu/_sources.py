@@ -28,8 +28,7 @@ PURE_SHIM_SOURCES = [
     "libvgpu/src/slice/ledger.c",
     "libvgpu/src/compute/cap/virtual_time.c",
     "libvgpu/src/compute/measure/utilisation.c",
-    "libvgpu/src/compute/cap/wait_histogram.c",
-    "libvgpu/src/compute/cap/arrival.c",
+    "libvgpu/src/compute/cap/launch_queue.c",
     "libvgpu/src/compute/measure/ration.c",
 ]
 SHIM_SOURCES = ["libvgpu/src/**/*.c"]
@@ -56,8 +55,7 @@ CFFI_HEADERS = [
     "libvgpu/arbiter/arbiter.h",
     "libvgpu/placement/fractions.h",
     "libvgpu/placement/json_count.h",
-    "libvgpu/src/compute/cap/wait_histogram.h",
-    "libvgpu/src/compute/cap/arrival.h",
+    "libvgpu/src/compute/cap/launch_queue.h",
     "libvgpu/src/compute/measure/ration.h",
     "libvgpu/sim/core/machine_api.h",
 ]

@@ -1,10 +1,6 @@
-"""The table of hooks, ``src/hooks/hooks.def``, as Python sees it: for the build, tests and docs.
-
-``python -m libvgpu.hook_table`` prints it as docs/coverage.md shows it; ``--write`` puts it there.
-"""
+"""The table of hooks, ``src/hooks/hooks.def``, as Python sees it: for the build, tests and docs."""
 
 import re
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +9,7 @@ TABLE = Path(__file__).resolve().parent / "src" / "hooks" / "hooks.def"
 #: Per-thread default streams came with CUDA 7.0, and with them the twins of older functions.
 TWINS_SINCE = 7000
 COVERAGE = Path(__file__).resolve().parent.parent / "docs" / "coverage.md"
-BEGIN, END = "<!-- hooks: python -m libvgpu.hook_table --write -->", "<!-- end of hooks -->"
+BEGIN, END = "<!-- hooks: make fresh -->", "<!-- end of hooks -->"
 
 #: What docs/coverage.md calls the functions of each policy that is hooked, in its order.
 _DONE = {
@@ -78,9 +74,16 @@ def read_hook_table(path: Path = TABLE) -> tuple[HookRow, ...]:
         rows.append(HookRow(symbol, public_name, int(since), policy, "", words, section))
         if twin != "none":
             rows.append(
-                HookRow(f"{symbol}_{twin}", public_name, max(int(since), TWINS_SINCE), policy,
-                        symbol, words, section)
-            )  # fmt: skip
+                HookRow(
+                    f"{symbol}_{twin}",
+                    public_name,
+                    max(int(since), TWINS_SINCE),
+                    policy,
+                    symbol,
+                    words,
+                    section,
+                )
+            )
     return tuple(rows)
 
 
@@ -119,11 +122,3 @@ def with_table(page: str, table: str) -> str:
     if not begin or not end:
         raise ValueError(f"{COVERAGE.name} has no line {BEGIN if not begin else END}")
     return f"{before}{begin}\n{table}{end}{after}"
-
-
-if __name__ == "__main__":
-    made = format_table(read_hook_table())
-    if sys.argv[1:] == ["--write"]:
-        COVERAGE.write_text(with_table(COVERAGE.read_text(), made))
-    else:
-        print(made, end="")

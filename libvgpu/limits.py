@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Literal, cast, get_args
 
 #: core_percent that means "a whole GPU": not capped.
 WHOLE_CORE_PERCENT = 100
@@ -18,12 +19,27 @@ class Family(IntEnum):
     MPS = 2
 
 
+#: How configs, command lines, pages and files in JSON call a `ComputeMode`.
+ComputeWord = Literal["strict", "elastic", "off"]
+COMPUTE_WORDS: tuple[ComputeWord, ...] = get_args(ComputeWord)
+
+
 class ComputeMode(IntEnum):
     """How the compute share is held; the values stand in `limits` (VGPU_COMPUTE_*)."""
 
     OFF = 0
     STRICT = 1
     ELASTIC = 2
+
+    @property
+    def word(self) -> ComputeWord:
+        """What people call it."""
+        return cast(ComputeWord, self.name.lower())
+
+    @classmethod
+    def of(cls, word: str) -> "ComputeMode":
+        """Returns the mode that people call so; it must be one of `COMPUTE_WORDS`."""
+        return cls[word.upper()]
 
 
 @dataclass(frozen=True, slots=True)

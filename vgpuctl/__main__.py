@@ -26,7 +26,7 @@ def _say(program: str, message: str, hint: str | None = None) -> None:
         print(f"hint: {hint}", file=sys.stderr)
 
 
-def main(
+def main(  # noqa: PLR0911 - a status for each end
     arguments: Sequence[str] | None = None,
     program: str = "vgpuctl",
     group: click.Group = cli,

@@ -6,6 +6,7 @@ The driver's come through the node agent's inventory, so that both name and coun
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from deviceplugin.inventory.nvml import NvmlInventory
 from deviceplugin.model.gpus import Gpu, SickGpu
@@ -17,9 +18,10 @@ from libvgpu.sim.mig_parts import mig_devices
 from libvgpu.sim.profiles import Profile
 from libvgpu.sim.spec import MachineSpec
 
-from .requests import GpuCandidate
+from .run.requests import GpuCandidate
 
-DRIVER, SIMULATED = "driver", "simulated"
+DRIVER: Final = "driver"
+SIMULATED: Final = "simulated"
 NO_DRIVER_HINT = "install the NVIDIA driver, or use a simulated GPU: --simulate h100"
 
 

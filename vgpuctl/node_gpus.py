@@ -9,11 +9,12 @@ from libvgpu.errors import ConfigError, InventoryError
 
 from . import gpu_choice as gpu_sources
 from .observe import SeenGpu
+from .output.rows import GpuSource
 
 if TYPE_CHECKING:
-    from deviceplugin.config.loading import AgentConfig
+    from deviceplugin.model.agent_config import AgentConfig
     from deviceplugin.model.gpus import SickGpu
-    from deviceplugin.policy.known_gpus import KnownGpus
+    from deviceplugin.policy.devices.known_gpus import KnownGpus
 
 
 def gpus_meant_by(
@@ -29,7 +30,7 @@ def gpus_meant_by(
         InventoryError: the driver lists none.
     """
     from deviceplugin.inventory.nvml import NvmlInventory
-    from deviceplugin.policy.known_gpus import known_at_start
+    from deviceplugin.policy.devices.known_gpus import known_at_start
     from deviceplugin.store.kept_config import KeptConfig
 
     kept = KeptConfig(state_dir)
@@ -43,7 +44,8 @@ def seen_gpus() -> tuple[list[SeenGpu], str]:
     """Returns the GPUs of driver and simulated machines, and why the driver does not list some."""
     seen, problem = [], ""
     # Under `vgpuctl sim run` the driver itself is the simulated one.
-    source = gpu_sources.SIMULATED if "VGPU_SIM_MACHINE" in os.environ else gpu_sources.DRIVER
+    is_simulated = "VGPU_SIM_MACHINE" in os.environ
+    source: GpuSource = gpu_sources.SIMULATED if is_simulated else gpu_sources.DRIVER
     try:
         gpus, sick = gpu_sources.driver_listing()
         seen = [SeenGpu(gpu, source) for gpu in gpus]

@@ -1,16 +1,33 @@
 """What slices hold and use, as rows for `ps` and `status`. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, cast
 
-from deviceplugin.model.concurrency import Concurrency
 from libvgpu import region
 from libvgpu.limits import WHOLE_CORE_PERCENT, DeviceLimit, Family
 from libvgpu.slices import Slice
 from libvgpu.usage import is_measured
 
-from .render import OUTPUT_VERSION, Row, seconds
-from .requests import GpuCandidate
+from .render import OUTPUT_VERSION, seconds
+from .run.requests import GpuCandidate
+
+if TYPE_CHECKING:  # `ps` needs no msgspec, which takes longer than all of it
+    from deviceplugin.pages.state import AgentReport
+
+    from .output.rows import (
+        ConcurrencyName,
+        FamilyName,
+        GpuSource,
+        ModeName,
+        PendingName,
+        PsCompute,
+        PsRow,
+        Refusals,
+        Source,
+        State,
+        StatusRow,
+    )
 
 MIB = 1 << 20
 #: How the share of a slice is shown that has no reserved compute, but what others leave over.
@@ -27,9 +44,9 @@ def enforced_core_percent(family: Family, limit: DeviceLimit) -> int:
     return limit.reserved_percent
 
 
-def process_rows(slices: Sequence[Slice]) -> list[Row]:
+def process_rows(slices: Sequence[Slice]) -> "list[PsRow]":
     """Returns one row per process and GPU it uses; one per GPU where no process uses it."""
-    rows: list[Row] = []
+    rows: list[PsRow] = []
     for found in slices:
         if found.limits is None or found.usage is None:
             rows.append(_row(found, None, None, None, None))
@@ -73,7 +90,7 @@ def _is_used(usage: region.DeviceUsage) -> bool:
 
 def _pending(
     family: Family | None, limit: DeviceLimit | None, process: region.ProcessUsage | None
-) -> list[str]:
+) -> "list[PendingName]":
     """Returns which limits of a client of MPS hold when it starts again: MPS fixes them at start.
 
     It tells of a process's first GPU; less memory than it started with holds at once.
@@ -83,12 +100,13 @@ def _pending(
     began, pinned_mib = process.mps_thread_percentage, process.mps_pinned_mib
     core = began not in (0, limit.mps_thread_percentage)
     memory = 0 < pinned_mib < limit.mps_pinned_bytes // MIB
-    return ["core"] * core + ["memory"] * memory
+    pending: list[tuple[PendingName, bool]] = [("core", core), ("memory", memory)]
+    return [name for name, is_pending in pending if is_pending]
 
 
 def _compute_books(
     family: Family | None, limit: DeviceLimit | None, own: region.DeviceUsage | None
-) -> Row:
+) -> "PsCompute":
     """Returns what is known of compute.
 
     Where no cap is held in time, launches, GPU time and share are estimates, and unknown while
@@ -108,18 +126,35 @@ def _compute_books(
     }
 
 
-def _mode(found: Slice, limit: DeviceLimit | None) -> str | None:
+def refusals(usage: region.DeviceUsage | None) -> "Refusals":
+    """Returns what was refused of a device; nulls where that is not known."""
+    last = usage.last_refusal if usage else None
+    return {
+        "refused_count": usage.refused_count if usage else None,
+        "last_refusal": None
+        if last is None
+        else {
+            "asked_bytes": last.asked_bytes,
+            "used_bytes": last.used_bytes,
+            "limit_bytes": last.limit_bytes,
+            "kind": last.kind,
+            "at": seconds(last.at_ns),
+        },
+    }
+
+
+def _mode(found: Slice, limit: DeviceLimit | None) -> "ModeName | None":
     """Returns how a GPU of the slice is shared; nobody arbitrates between clients of MPS."""
     if found.limits is None or limit is None or found.limits.family is Family.MPS:
         return None
     return found.modes[found.limits.devices.index(limit)].value
 
 
-def _concurrency(limit: DeviceLimit | None) -> str | None:
+def _concurrency(limit: DeviceLimit | None) -> "ConcurrencyName | None":
     """Returns how the slice runs next to others of its GPU."""
     if limit is None:
         return None
-    return (Concurrency.MPS if limit.is_mps_client else Concurrency.TIME_SLICES).value
+    return "mps" if limit.is_mps_client else "time-slices"
 
 
 def _row(
@@ -128,21 +163,20 @@ def _row(
     total: region.DeviceUsage | None,
     process: region.ProcessUsage | None,
     own: region.DeviceUsage | None,
-) -> Row:
+) -> "PsRow":
     meta = found.meta
-    refusal = own.last_refusal if own else None
     return {
         "version": OUTPUT_VERSION,
         "allocation": meta.allocation_id,
-        "source": meta.source,
+        "source": cast("Source", meta.source),
         "namespace": meta.namespace,
         "pod": meta.pod,
         "container": meta.container,
         "name": meta.name,
         "command": list(meta.command),
         "created_at": meta.created_at,
-        "family": meta.family,
-        "state": found.state,
+        "family": cast("FamilyName", meta.family),
+        "state": cast("State", found.state),
         "problem": found.problem,
         "gpu_uuid": limit.uuid if limit else None,
         "pid": process.pid if process else None,
@@ -156,23 +190,12 @@ def _row(
         "core_percent": (
             enforced_core_percent(found.limits.family, limit) if limit and found.limits else None
         ),
-        "compute": limit.compute_mode.name.lower() if limit else None,
+        "compute": limit.compute_mode.word if limit else None,
         "mode": _mode(found, limit),
         "concurrency": _concurrency(limit),
         "pending": _pending(found.limits.family if found.limits else None, limit, process),
         **_compute_books(found.limits.family if found.limits else None, limit, own),
-        "refused_count": own.refused_count if own else None,
-        "last_refusal": (
-            {
-                "asked_bytes": refusal.asked_bytes,
-                "used_bytes": refusal.used_bytes,
-                "limit_bytes": refusal.limit_bytes,
-                "kind": refusal.kind,
-                "at": seconds(refusal.at_ns),
-            }
-            if refusal
-            else None
-        ),
+        **refusals(own),
     }
 
 
@@ -181,24 +204,54 @@ class SeenGpu:
     """One GPU and who told of it: ``driver``, ``simulated``, or ``limits`` (only its name)."""
 
     gpu: GpuCandidate
-    source: str
+    source: "GpuSource"
 
 
-def gpu_rows(gpus: Sequence[SeenGpu], slices: Sequence[Slice]) -> list[Row]:
-    """Returns one row per GPU seen, then one per GPU that only a slice names."""
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """What an agent says of a GPU; None where none says it.
+
+    Attributes:
+        health: why nothing of it is given; empty where it is well.
+        drains: what it waits for before it is shared as the config says; empty: for nothing.
+    """
+
+    health: str | None = None
+    drains: str | None = None
+
+
+def gpu_state(report: "AgentReport | None", uuid: str) -> GpuState:
+    """Returns what an agent's report says of a GPU."""
+    if report is None:
+        return GpuState()
+    reasons = (report.unhealthy_gpus, report.left_out_gpus, report.withheld_gpus)
+    health = next((each[uuid] for each in reasons if uuid in each), "")
+    return GpuState(health, report.draining_gpus.get(uuid, ""))
+
+
+def gpu_rows(
+    gpus: Sequence[SeenGpu],
+    slices: Sequence[Slice],
+    told: Callable[[str], GpuState] = lambda uuid: GpuState(),
+) -> "list[StatusRow]":
+    """Returns one row per GPU seen, then one per GPU that only a slice names.
+
+    Args:
+        told: what an agent says of a GPU, by its UUID.
+    """
     known = {seen.gpu.uuid for seen in gpus}
     named = {d.uuid for s in slices if s.limits for d in s.limits.devices}
     only_named = [
         SeenGpu(GpuCandidate(-1, uuid, "", 0), "limits") for uuid in sorted(named - known)
     ]
-    return [_gpu_row(seen, slices) for seen in (*gpus, *only_named)]
+    return [_gpu_row(seen, slices, told(seen.gpu.uuid)) for seen in (*gpus, *only_named)]
 
 
-def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
+def _gpu_row(seen: SeenGpu, slices: Sequence[Slice], told: GpuState) -> "StatusRow":
     uuid = seen.gpu.uuid
     families: set[str] = set()
     concurrencies: set[str] = set()
-    modes: set[str] = set()
+    modes: set[ModeName | None] = set()
     allocated_bytes = used_bytes = unaccounted_bytes = core_percent = containers = 0
     for found in slices:
         for index, limit in enumerate(found.limits.devices if found.limits else ()):
@@ -207,7 +260,7 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
             containers += 1
             families.add(found.meta.family)
             concurrencies.add(str(_concurrency(limit)))
-            modes.add(_mode(found, limit) or "")
+            modes.add(_mode(found, limit))
             allocated_bytes += limit.memory_limit_bytes
             unaccounted_bytes += limit.unaccounted_bytes
             core_percent += enforced_core_percent(found.limits.family, limit)
@@ -231,6 +284,8 @@ def _gpu_row(seen: SeenGpu, slices: Sequence[Slice]) -> Row:
         ),
         "core_allocated_percent": core_percent,
         "core_free_percent": max(0, WHOLE_CORE_PERCENT - core_percent),
-        "modes": sorted(modes - {""}),
+        "modes": sorted(mode for mode in modes if mode is not None),
         "containers": containers,
+        "health": told.health,
+        "drains": told.drains,
     }

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from libvgpu import allocation_dirs
+from libvgpu.limits import COMPUTE_WORDS, ComputeMode
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -35,6 +36,19 @@ def fast_option(command: _Command) -> _Command:
         help="Let calls of the simulated driver take no longer than the simulation needs; without "
         "it they take what they took on an H100.",
     )(command)
+
+
+def compute_option(help_text: str) -> Callable[[_Command], _Command]:
+    """Adds ``--compute``, how a share is held, as ``compute: ComputeMode | None``."""
+    return click.option(
+        "--compute", type=click.Choice(COMPUTE_WORDS), callback=_compute_mode, help=help_text
+    )
+
+
+def _compute_mode(
+    context: click.Context, parameter: click.Parameter, word: str | None
+) -> ComputeMode | None:
+    return None if word is None else ComputeMode.of(word)
 
 
 def chosen_run_dir(run_dir: Path | None) -> Path:

@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TextIO
+from typing import Final, TextIO
 
 from libvgpu.sizes import format_size
 
@@ -21,7 +21,7 @@ from .fitting import GAP, fitting, padded, shortened, width
 Row = Mapping[str, object]
 
 #: The key ``version`` of each object in JSON. `vgpuctl.output` says what it promises.
-OUTPUT_VERSION = 1
+OUTPUT_VERSION: Final = 1
 
 #: Of a UUID: "GPU-" and the first group, enough to tell the GPUs of a node apart.
 SHORT_UUID = 12

@@ -41,10 +41,13 @@ def panels_of(
         place = panel["gridPos"]
         found.append(
             Drawn(
-                panel["title"], panel["fieldConfig"]["defaults"]["unit"],
-                (place["x"], place["y"], place["w"], place["h"]), lines, panel["type"] == "stat",
+                panel["title"],
+                panel["fieldConfig"]["defaults"]["unit"],
+                (place["x"], place["y"], place["w"], place["h"]),
+                lines,
+                panel["type"] == "stat",
             )
-        )  # fmt: skip
+        )
     return found, empty
 
 
@@ -52,9 +55,12 @@ def panels_of(
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--minutes", default=5.0, help="how long the pictures are.", show_default=True)
 @click.option(
-    "--warm-up", "warm_up_s", default=150.0, show_default=True,
+    "--warm-up",
+    "warm_up_s",
+    default=150.0,
+    show_default=True,
     help="seconds before that, so that rates over five minutes have something to go by.",
-)  # fmt: skip
+)
 def main(directory: Path, minutes: float, warm_up_s: float) -> None:
     """Draws what Prometheus answers to the dashboards' queries, a PNG file for each."""
     directory.mkdir(parents=True, exist_ok=True)

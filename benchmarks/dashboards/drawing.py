@@ -91,9 +91,13 @@ def _panel(axes: Any, panel: Drawn, tickers: Any) -> None:
         values = [value / size for value in line.values]
         style = _STYLES[number // _COLOURS % len(_STYLES)]
         axes.plot(
-            line.seconds, values, style, label=line.legend, color=f"C{number % _COLOURS}",
+            line.seconds,
+            values,
+            style,
+            label=line.legend,
+            color=f"C{number % _COLOURS}",
             linewidth=1.2,
-        )  # fmt: skip
+        )
     if not any(any(line.values) for line in panel.lines):
         axes.set_ylim(-0.05, 1)
     else:
@@ -107,9 +111,12 @@ def _panel(axes: Any, panel: Drawn, tickers: Any) -> None:
     )
     if panel.lines:
         axes.legend(
-            fontsize=6, loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False,
+            fontsize=6,
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+            frameon=False,
             handlelength=1.2,
-        )  # fmt: skip
+        )
 
 
 def _to_palette(path: Path) -> None:

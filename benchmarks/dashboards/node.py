@@ -90,15 +90,19 @@ class Node:
         uuids = ",".join(device.uuid for device in region.read_limits(slice_).limits.devices)
         preload = Path(mounts["/etc/ld.so.preload"]).with_name("libvgpu.so")
         environment = self._machine.environment(os.environ) | {
-            "LD_PRELOAD": str(preload), "VGPU_DIR": str(slice_), "CUDA_VISIBLE_DEVICES": uuids,
-        }  # fmt: skip
+            "LD_PRELOAD": str(preload),
+            "VGPU_DIR": str(slice_),
+            "CUDA_VISIBLE_DEVICES": uuids,
+        }
         with open(self._base / "programs", "ab") as log:
             self._programs.append(
                 subprocess.Popen(
                     [sys.executable, str(_TENANT), json.dumps(asdict(behaviour))],
-                    env=environment, stdout=log, stderr=log,
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
                 )
-            )  # fmt: skip
+            )
 
     def check(self) -> None:
         """Makes sure that the agent and the programs run.

@@ -48,12 +48,17 @@ class Prometheus:
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": [str(FILES / "rules.yaml")],
             "scrape_configs": [
-                {"job_name": f"{job}-{number}", "honor_labels": True,
-                 "relabel_configs": [{"target_label": "job", "replacement": job}],
-                 "static_configs": [{"targets": [f"127.0.0.1:{port}"], "labels": {"node": node}}]}
+                {
+                    "job_name": f"{job}-{number}",
+                    "honor_labels": True,
+                    "relabel_configs": [{"target_label": "job", "replacement": job}],
+                    "static_configs": [
+                        {"targets": [f"127.0.0.1:{port}"], "labels": {"node": node}}
+                    ],
+                }
                 for number, (job, port, node) in enumerate(targets)
             ],
-        }  # fmt: skip
+        }
         (folder / "prometheus.yml").write_text(yaml.safe_dump(config))
         # Held, so that nobody else is given it: the server may still listen there.
         self._held = socket.socket()
@@ -61,11 +66,16 @@ class Prometheus:
         self._held.bind(("127.0.0.1", 0))
         self.port = self._held.getsockname()[1]
         self._process = subprocess.Popen(
-            [PROGRAM, f"--config.file={folder / 'prometheus.yml'}",
-             f"--storage.tsdb.path={folder / 'data'}",
-             f"--web.listen-address=127.0.0.1:{self.port}"],
-            env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+            [
+                PROGRAM,
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+            ],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     def ask(self, query: str) -> list[Any]:
         """Returns the samples that answer a query now; none while it does not answer.

@@ -53,12 +53,18 @@ TENANTS = (
     Tenant("gpu-1", "research", "train", 60, 40, Behaviour(memory_mib=30 * GIB)),
     # These three share a GPU, and together want more than it has, some of the time.
     Tenant("gpu-1", "web", "serve", 30, 20, Behaviour(12 * GIB, busy_s=45, rest_s=25)),
-    Tenant("gpu-1", "research", "notebook", 10, 10,
-           Behaviour(2 * GIB, busy_s=15, rest_s=40, grows_every_s=45)),
+    Tenant(
+        "gpu-1",
+        "research",
+        "notebook",
+        10,
+        10,
+        Behaviour(2 * GIB, busy_s=15, rest_s=40, grows_every_s=45),
+    ),
     Tenant("gpu-1", "batch", "sweep", 40, 30, Behaviour(24 * GIB, busy_s=60, rest_s=50)),
     Tenant("gpu-2", "batch", "render", 25, 16, Behaviour(10 * GIB, starts_s=30)),
     Tenant("gpu-2", "web", "rank", 50, 32, Behaviour(20 * GIB, busy_s=35, rest_s=35)),
-)  # fmt: skip
+)
 _NODES_OF_EXTENDER, _OCCUPIED, _SEED = 6, 0.95, 7
 _SHAPES = tuple(
     Shape([{CORE: core, MEMORY: memory}])

@@ -16,7 +16,7 @@ from libvgpu.errors import VgpuError
 
 from ..clients import read_line, started, tell
 from ..gpu import Gpu, mps_server
-from ..nulldriver import build_client
+from ..nulldriver import built_client
 from ..tenant_programs import TenantClient
 from .holding import Hold, held
 
@@ -160,8 +160,5 @@ def open_bench(gpu: Gpu, context_bytes: int, rounds_per_ms: int) -> Iterator[Ben
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
-    with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
-        driver = Path(name, "libcuda.so.1")
-        driver.symlink_to(gpu.driver)
-        program = build_client("share_client", driver)
-        yield Bench(gpu, Path(name), program, context_bytes, rounds_per_ms)
+    with built_client(gpu.driver, "share_client") as program:
+        yield Bench(gpu, program.parent, program, context_bytes, rounds_per_ms)

@@ -1,17 +1,15 @@
 """What calls of the driver cost the host, and events and launches the GPU, without any shim."""
 
 import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from libvgpu.errors import VgpuError
 
 from ..clients import run
 from ..figure import Measurement
 from ..gpu import Gpu
-from ..nulldriver import build_client
+from ..nulldriver import built_client
 
 _SECONDS = 60
 _MEASURED = "measured on an H100, 2026-11-23"
@@ -116,10 +114,7 @@ def measure_calls(
     Raises:
         VgpuError: there is no compiler, or it or the client fails.
     """
-    with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
-        driver = Path(name, "libcuda.so.1")
-        driver.symlink_to(gpu.driver)
-        program = build_client("calls_client", driver)
+    with built_client(gpu.driver, "calls_client") as program:
         environment = gpu.environment({"PATH": os.defpath})
         command = [str(program), f"rounds_per_ms={rounds_per_ms}"]
         return judged(rows, read_lines(run(command, environment, _SECONDS)), gpu.title)

@@ -52,8 +52,9 @@ def judged(row: Row, found: Sequence[float], subject: str) -> list[Measurement]:
 def _against(
     case: str, subject: str, quantity: str, value: float, silicon: float, points: float
 ) -> Measurement:
-    return Measurement(case, subject, quantity, "%", round(value, 2),
-                       silicon=round(silicon, 2), tolerance=points)  # fmt: skip
+    return Measurement(
+        case, subject, quantity, "%", round(value, 2), silicon=round(silicon, 2), tolerance=points
+    )
 
 
 def measure_rows(bench: Bench, rows: Sequence[Row], window: Window) -> list[Measurement]:
@@ -64,8 +65,11 @@ def measure_rows(bench: Bench, rows: Sequence[Row], window: Window) -> list[Meas
         try:
             percents = bench.percents(row.loads, row.hold, window, mps=row.mps)
         except VgpuError as error:
-            found.append(Measurement(row.name, bench.gpu.title, "share of bare", "%", None,
-                                     note=error.message))  # fmt: skip
+            found.append(
+                Measurement(
+                    row.name, bench.gpu.title, "share of bare", "%", None, note=error.message
+                )
+            )
         else:
             found += judged(row, percents, bench.gpu.title)
     return found

@@ -123,8 +123,9 @@ def find_python(module: str) -> str | None:
 
 
 def _lack(framework: Framework, gpu: Gpu, why: str) -> Measurement:
-    return Measurement(framework.name, gpu.title, "unaccounted", "MiB", None, note=why,
-                       needs_tool=True)  # fmt: skip
+    return Measurement(
+        framework.name, gpu.title, "unaccounted", "MiB", None, note=why, needs_tool=True
+    )
 
 
 def _measure(
@@ -134,9 +135,12 @@ def _measure(
     with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
         slice_directory, log = Path(name, "slice"), Path(name, "log")
         limit = DeviceLimit(
-            gpu.uuid, min(_SLICE_BYTES, gpu.memory_bytes), context_bytes=context_bytes,
-            core_percent=50, weight=50,
-        )  # fmt: skip
+            gpu.uuid,
+            min(_SLICE_BYTES, gpu.memory_bytes),
+            context_bytes=context_bytes,
+            core_percent=50,
+            weight=50,
+        )
         create(slice_directory, ContainerLimits("bench", Family.VGPU, (limit,)))
         passed = {key: os.environ[key] for key in _PASSED if key in os.environ}
         environment = gpu.environment(passed) | {
@@ -182,8 +186,9 @@ def _against(
     value = round(mib, 2)
     if seen is None:
         return Measurement(case, subject, quantity, "MiB", value, note=note)
-    return Measurement(case, subject, quantity, "MiB", value, note=note,
-                       silicon=seen.mib, tolerance=seen.tolerance)  # fmt: skip
+    return Measurement(
+        case, subject, quantity, "MiB", value, note=note, silicon=seen.mib, tolerance=seen.tolerance
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +204,13 @@ def _steps(command: Sequence[str], environment: Mapping[str, str], log: Path) ->
     """Yields each step once it is done; the process waits meanwhile, and is ended at last."""
     with log.open("wb") as errors:
         process = subprocess.Popen(
-            command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            command,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=errors,
-        )  # fmt: skip
+        )
     try:
         assert process.stdin is not None
         next_name = "the first step"

@@ -16,7 +16,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from ..clients import read_line
 from ..figure import Measurement
 from ..gpu import Gpu
-from ..nulldriver import build_client
+from ..nulldriver import built_client
 from ..slices import create
 
 _GIB, _MIB = 1 << 30, 1 << 20
@@ -96,10 +96,7 @@ def measure(gpu: Gpu, context_bytes: int) -> list[Measurement]:
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
-    with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
-        driver = Path(name, "libcuda.so.1")
-        driver.symlink_to(gpu.driver)
-        program = build_client("memory_client", driver)
+    with built_client(gpu.driver, "memory_client") as program:
         return [_measure(row, gpu, context_bytes, program) for row in ROWS]
 
 
@@ -122,8 +119,9 @@ def _measure(row: Row, gpu: Gpu, context_bytes: int, program: Path) -> Measureme
         value = found.taken_bytes / _GIB if taken else found.grown_bytes / _MIB
     if row.most is not None or row.least is not None:
         note = f"{row.silicon:g} {unit} on silicon with the shim of 2026-11-22"
-        return Measurement(case, gpu.title, row.quantity, unit, value, note=note, most=row.most,
-                           least=row.least)  # fmt: skip
+        return Measurement(
+            case, gpu.title, row.quantity, unit, value, note=note, most=row.most, least=row.least
+        )
     return Measurement(case, gpu.title, row.quantity, unit, round(value, 2),
                        silicon=row.silicon, tolerance=row.tolerance)  # fmt: skip
 
@@ -139,9 +137,13 @@ def _hold(command: Sequence[str], environment: dict[str, str], gpu: Gpu) -> _Hel
     """Returns what the program holds once it has what it could get; None: it died."""
     before_bytes = gpu.used_bytes()
     process = subprocess.Popen(
-        command, env=environment, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        command,
+        env=environment,
+        text=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+    )
     try:
         assert process.stdin is not None
         if read_line(process, _SECONDS) != "context\n":

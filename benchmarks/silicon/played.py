@@ -17,7 +17,7 @@ from libvgpu.errors import VgpuError
 from ..clients import read_line, started, tell
 from ..figure import Measurement
 from ..gpu import Gpu
-from ..nulldriver import build_client
+from ..nulldriver import built_client
 from ..player import PLAYER, Played, PlayedProgram, held_up, read_answer
 from ..program_plans import Loop, plan_of, silicon_steps
 from ..repeats import say
@@ -210,8 +210,5 @@ def open_players(gpu: Gpu, context_bytes: int, rounds_per_ms: int) -> Iterator[P
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
-    with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
-        driver = Path(name, "libcuda.so.1")
-        driver.symlink_to(gpu.driver)
-        program = build_client(*PLAYER[:1], driver, *PLAYER[1:])
-        yield Players(gpu, Path(name), program, context_bytes, rounds_per_ms)
+    with built_client(gpu.driver, *PLAYER) as program:
+        yield Players(gpu, program.parent, program, context_bytes, rounds_per_ms)

@@ -6,14 +6,12 @@ by itself would do so under its slice, or next to others.
 """
 
 import os
-import tempfile
-from pathlib import Path
 
 from libvgpu.errors import VgpuError
 
 from ..clients import run
 from ..gpu import Gpu
-from ..nulldriver import build_client
+from ..nulldriver import built_client
 
 _SECONDS = 60
 _NS_PER_MS = 10**6
@@ -53,8 +51,5 @@ def measure_spin_rate(gpu: Gpu) -> int:
     Raises:
         VgpuError: there is no compiler, it or the client fails, or the GPU is in use.
     """
-    with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
-        driver = Path(name, "libcuda.so.1")
-        driver.symlink_to(gpu.driver)
-        program = build_client("spin_rate_client", driver)
+    with built_client(gpu.driver, "spin_rate_client") as program:
         return read_rate(run([str(program)], gpu.environment({"PATH": os.defpath}), _SECONDS))

@@ -2,7 +2,6 @@
 
 import os
 import statistics
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from libvgpu.errors import VgpuError
 from ..clients import read_line, started, tell
 from ..figure import Measurement
 from ..gpu import Gpu
-from ..nulldriver import build_client
+from ..nulldriver import built_client
 from ..repeats import say
 from .bench import Window
 
@@ -112,17 +111,15 @@ def measure_turns(
         VgpuError: there is no compiler, or it fails.
     """
     found: list[Measurement] = []
-    with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
-        driver = Path(name, "libcuda.so.1")
-        driver.symlink_to(gpu.driver)
-        program = build_client("turns_client", driver)
+    with built_client(gpu.driver, "turns_client") as program:
         for row in rows:
             say(row.name)
             try:
                 found += judged(row, _turns(gpu, program, rounds_per_ms, row, window), gpu.title)
             except VgpuError as error:
-                found.append(Measurement(row.name, gpu.title, "a turn", "us", None,
-                                         note=error.message))  # fmt: skip
+                found.append(
+                    Measurement(row.name, gpu.title, "a turn", "us", None, note=error.message)
+                )
     return found
 
 

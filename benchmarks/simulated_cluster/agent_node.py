@@ -28,7 +28,7 @@ from deviceplugin.kube.list_watch import EventType, Follower
 from deviceplugin.kube.node_pods import NodePods
 from deviceplugin.model.chosen_gpus import CHOSEN_GPUS_KEY, chosen_gpus
 from deviceplugin.model.units import Half, fraction_resources, gpu_of
-from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.devices.layout import lay_out
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
@@ -83,9 +83,14 @@ class SimulatedNode:
     """
 
     def __init__(
-        self, name: str, machine: Machine, folder: Path, store: ObjectStore, api: ApiServer | None,
+        self,
+        name: str,
+        machine: Machine,
+        folder: Path,
+        store: ObjectStore,
+        api: ApiServer | None,
         seed: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Makes the agent's core; nothing runs yet.
 
         Args:

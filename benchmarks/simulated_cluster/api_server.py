@@ -8,20 +8,19 @@ import contextlib
 import socket
 import ssl
 import threading
-import time
 import urllib.parse
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
-from benchmarks.api_server import TOKEN, make_account
 from deviceplugin.kube.api_client import ApiServer
 
+from .account import TOKEN, make_account
 from .calls import Answer, Calls, place_of
 from .faults import CUT, Faults, Planted
 from .object_store import ObjectStore
@@ -30,6 +29,7 @@ from .watches import Watch
 
 _HANDSHAKE_S = 10.0
 _QUEUE = 256
+_MOST_CALLED = 10_000
 
 
 class SimulatedApiServer:
@@ -42,6 +42,7 @@ class SimulatedApiServer:
         token: the one it knows.
         counted: how often each was called, by method and kind (``GET pods``, ``WATCH pods``,
             ``POST pods/binding``).
+        called: method, and path with query, of the last calls.
         bookmark_every_s: how often watches are told how far they are; None: never.
         most_watch_s: how long a watch may be open.
     """
@@ -59,17 +60,18 @@ class SimulatedApiServer:
         """
         self.account = make_account(base, namespace)
         self.store = store or ObjectStore()
-        self.calls = Calls(self.store)
+        self._calls = Calls(self.store)
         self.faults = Faults()
         self.token = TOKEN
         self.counted: Counter[str] = Counter()
+        self.called: deque[tuple[str, str]] = deque(maxlen=_MOST_CALLED)
         self.bookmark_every_s: float | None = 1.0
         self.most_watch_s = 600.0
         self.port = 0
         self._watches: set[Watch] = set()
         self._server: _TlsServer | None = None
 
-    def __enter__(self) -> "SimulatedApiServer":
+    def __enter__(self) -> Self:
         self.start()
         return self
 
@@ -103,9 +105,14 @@ class SimulatedApiServer:
     def expire(self) -> None:
         """Forgets all changes and all lists under way, and ends all watches with status 410."""
         self.store.forget_changes()
-        self.calls.forget_pages()
+        self._calls.forget_pages()
         for watch in tuple(self._watches):
             watch.expire()
+
+    def say(self, line: bytes | None) -> None:
+        """Sends a line to all watches, whatever it is; None ends them as their time does."""
+        for watch in tuple(self._watches):
+            watch.say(line)
 
     @property
     def open_watches(self) -> int:
@@ -129,6 +136,7 @@ class SimulatedApiServer:
         self, method: str, target: str, token: str, kind_of_body: str, body: bytes
     ) -> Answer | None:
         """Answers one call; None where the connection is to be cut."""
+        self.called.append((method, target))
         place = place_of(target.partition("?")[0])
         if place is not None:
             is_watch = "watch=" in target.partition("?")[2]
@@ -136,15 +144,14 @@ class SimulatedApiServer:
             self.counted[f"{'WATCH' if is_watch else method} {place.kind.plural}{part}"] += 1
         if self.faults.is_away:
             return None
-        if self.faults.delay_s:
-            time.sleep(self.faults.delay_s)
+        self.faults.before(f"{method} {target}")
         try:
             if token != f"Bearer {self.token}":
                 raise ApiFailure(401, "Unauthorized", "Unauthorized")
             planted = self.faults.of(method, target)
             if planted is not None and not planted.is_done:
                 return _planted(planted)
-            answer = self.calls.answer(method, target, kind_of_body, body)
+            answer = self._calls.answer(method, target, kind_of_body, body)
             return answer if planted is None else _planted(planted)
         except ApiFailure as failure:
             return Answer(failure.status, msgspec.json.encode(failure.body()))

@@ -14,8 +14,6 @@ from typing import Any
 
 import msgspec
 
-from benchmarks.api_server import merge_patch
-
 from . import pod_calls
 from .kinds import KINDS, POD, Kind
 from .object_store import Content, ObjectStore, Stored
@@ -48,6 +46,19 @@ class Answer:
     status: int
     body: bytes = b""
     watch: Watch | None = None
+
+
+def merge_patch(into: Content, patch: Content) -> None:
+    """Merges a JSON merge patch, as RFC 7386 has it."""
+    for key, value in patch.items():
+        if value is None:
+            into.pop(key, None)
+        elif isinstance(value, dict):
+            if not isinstance(into.get(key), dict):
+                into[key] = {}
+            merge_patch(into[key], value)
+        else:
+            into[key] = value
 
 
 def place_of(path: str) -> Place | None:
@@ -180,6 +191,10 @@ class Calls:
         metadata = content.setdefault("metadata", {})
         if metadata.get("resourceVersion"):
             raise bad_request("resourceVersion should not be set on objects to be created")
+        said = content.get("apiVersion", place.kind.api_version), content.get("kind")
+        if said not in ((place.kind.api_version, None), (place.kind.api_version, place.kind.name)):
+            raise bad_request(f"the object in the data is a {said[1]} of {said[0]}")
+        metadata.pop("uid", None)
         namespace = place.namespace
         if place.kind.namespaced and metadata.setdefault("namespace", namespace) != namespace:
             raise bad_request("the namespace of the object does not match that of the request")

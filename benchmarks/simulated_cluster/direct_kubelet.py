@@ -12,7 +12,7 @@ from typing import cast
 from deviceplugin.core.offers import ResourceOffer
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.units import fraction_resources
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from deviceplugin.testing import AdmissionFailed, AdmittedPod, PodManifest
 from deviceplugin.testing.plugin_client import DeviceState, Plugin
 from deviceplugin.testing.pod_admission import PodAdmission, described
@@ -112,9 +112,13 @@ class DirectKubelet:
             ],
         )
         admission = PodAdmission(
-            lambda: self._plugins, lambda _: False, self._look, self._table,
-            lambda pod, container: None, self._order,
-        )  # fmt: skip
+            lambda: self._plugins,
+            lambda _: False,
+            self._look,
+            self._table,
+            lambda pod, container: None,
+            self._order,
+        )
         with self._admission:
             with self._lock:
                 self._pods[uid] = pod

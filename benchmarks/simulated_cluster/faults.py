@@ -2,6 +2,8 @@
 
 import re
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 #: Instead of a status: the connection is cut, and nobody knows what became of the call.
@@ -15,13 +17,13 @@ class Planted:
     Attributes:
         status: of HTTP, or `CUT`.
         what: matches method and path; empty: any.
-        left: how many more.
+        left: how many more; infinite: until the faults are cleared.
         is_done: the call is carried out first, and only its answer is lost.
     """
 
     status: int
     what: re.Pattern[str]
-    left: int
+    left: float
     is_done: bool
 
 
@@ -30,34 +32,39 @@ class Faults:
     """All of them.
 
     Attributes:
-        delay_s: before each answer.
+        before: called with ``METHOD /path`` before each answer; it may take its time.
         is_away: each connection is cut as soon as somebody asks.
     """
 
-    delay_s: float = 0.0
+    before: Callable[[str], object] = lambda _: None
     is_away: bool = False
     _planted: list[Planted] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def plant(self, status: int, what: str = "", count: int = 1, is_done: bool = False) -> None:
+    def plant(self, status: int, what: str = "", count: float = 1, is_done: bool = False) -> None:
         """Lets the next calls fail.
 
         Args:
             what: a pattern searched in ``METHOD /path``.
+            count: how many of them; infinite: all until `clear`.
         """
         with self._lock:
             self._planted.append(Planted(status, re.compile(what), count, is_done))
 
-    def left(self, what: str) -> int:
+    def left(self, what: str) -> float:
         """Returns how many calls are still to fail that were planted with a pattern."""
         with self._lock:
             return sum(each.left for each in self._planted if each.what.pattern == what)
+
+    def slow(self, seconds: float) -> None:
+        """Has each answer take so long."""
+        self.before = lambda _: time.sleep(seconds)
 
     def clear(self) -> None:
         """Lets nothing fail any more."""
         with self._lock:
             self._planted.clear()
-        self.delay_s, self.is_away = 0.0, False
+        self.before, self.is_away = lambda _: None, False
 
     def of(self, method: str, path: str) -> Planted | None:
         """Takes the fault that this call is to have."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deviceplugin.model.chosen_gpus import CHOSEN_GPUS_KEY, chosen_gpus
-from deviceplugin.model.published import (
+from deviceplugin.pages.published import (
     COMPONENT,
     COMPONENT_LABEL,
     FORM,
@@ -42,9 +42,15 @@ class LightNodes:
     """
 
     def __init__(
-        self, store: ObjectStore, namespace: str, count: int, gpus: int, seed: int,
-        occupied: float = 0.0, tell_every_s: float = 0.5,
-    ) -> None:  # fmt: skip
+        self,
+        store: ObjectStore,
+        namespace: str,
+        count: int,
+        gpus: int,
+        seed: int,
+        occupied: float = 0.0,
+        tell_every_s: float = 0.5,
+    ) -> None:
         """Publishes all nodes.
 
         Args:
@@ -127,9 +133,11 @@ class LightNodes:
             core, memory = core + more_core, memory + more_memory
             number = len(self._slices[name])
             self._slices[name][f"old-{number}"] = PublishedSlice(
-                f"{name}-{number}", {uuid: (more_core, more_memory)},
-                ("old", f"{name}-{number}"), "c0",
-            )  # fmt: skip
+                f"{name}-{number}",
+                {uuid: (more_core, more_memory)},
+                ("old", f"{name}-{number}"),
+                "c0",
+            )
 
     def _take(self, change: Change) -> None:
         pod = change.now.content
@@ -166,9 +174,11 @@ class LightNodes:
             each_memory = memory // len(uuids) or max(1, UNITS * share // 100)
             key = f"{uid}/{container['name']}"
             self._slices[node][key] = PublishedSlice(
-                key, dict.fromkeys(uuids, (share, each_memory)),
-                (metadata["namespace"], metadata["name"]), container["name"],
-            )  # fmt: skip
+                key,
+                dict.fromkeys(uuids, (share, each_memory)),
+                (metadata["namespace"], metadata["name"]),
+                container["name"],
+            )
             for uuid in uuids:
                 self._check(node, uuid)
 

@@ -65,12 +65,15 @@ class Machine:
             is_mig_enabled=bool(parts),
             mig_devices=tuple(
                 Gpu(
-                    index, f"MIG-{node}-{index}-{number}", self.model.product, memory,
+                    index,
+                    f"MIG-{node}-{index}-{number}",
+                    self.model.product,
+                    memory,
                     mig=MigPart(uuid, number, profile, number + 1, 0),
                 )
                 for number, (profile, memory) in enumerate(parts)
             ),
-        )  # fmt: skip
+        )
 
 
 _CUT = (("1g.10gb", 10 * GIB), ("1g.10gb", 10 * GIB), ("3g.40gb", 40 * GIB))
@@ -81,34 +84,44 @@ LARGE = Machine(
 )
 #: Some shared, some given whole.
 HALF_WHOLE = Machine(
-    "half-whole", A100, 4,
+    "half-whole",
+    A100,
+    4,
     "version: v1\nsharing: {fractional: [{family: vgpu, devices: [0, 1], memoryUnit: 512Mi}]}\n",
-)  # fmt: skip
+)
 #: Both families, and one that spreads.
 BOTH = Machine(
-    "both", L4, 4,
+    "both",
+    L4,
+    4,
     "version: v1\nsharing:\n  fractional:\n"
     "    - {family: mps, devices: [0, 1], memoryUnit: 1Gi}\n"
     "    - {family: vgpu, devices: [2, 3], memoryUnit: 1Gi, placement: spread}\n",
-)  # fmt: skip
+)
 #: Replicas that take turns.
 SLICED = Machine(
-    "sliced", T4, 2,
+    "sliced",
+    T4,
+    2,
     "version: v1\nsharing:\n  timeSlicing:\n    renameByDefault: true\n"
     "    resources: [{name: nvidia.com/gpu, replicas: 4}]\n",
-)  # fmt: skip
+)
 #: One GPU is cut and its parts are given whole; the other is shared in units.
 CUT = Machine(
-    "cut", H100, 2,
+    "cut",
+    H100,
+    2,
     "version: v1\nflags: {migStrategy: mixed}\n"
     "sharing: {fractional: [{family: vgpu, devices: [1], memoryUnit: 1Gi}]}\n",
     mig=((0, _CUT),),
-)  # fmt: skip
+)
 #: One GPU is cut and one of its parts is shared in units.
 CUT_SHARED = Machine(
-    "cut-shared", H100, 2,
+    "cut-shared",
+    H100,
+    2,
     "version: v1\nflags: {migStrategy: mixed}\n"
     'sharing: {fractional: [{family: vgpu, devices: ["0:2", 1], memoryUnit: 2Gi}]}\n',
     mig=((0, _CUT),),
-)  # fmt: skip
+)
 MIXED = (LARGE, HALF_WHOLE, BOTH, SLICED, CUT, CUT_SHARED)

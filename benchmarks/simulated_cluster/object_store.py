@@ -92,7 +92,7 @@ class ObjectStore:
         return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(self._now_s()))
 
     def create(self, kind: Kind, content: Content) -> Stored:
-        """Adds an object.
+        """Adds an object, with a UID of its own unless it brings one.
 
         Raises:
             ApiFailure: one of its name is there.
@@ -107,7 +107,7 @@ class ObjectStore:
             key = metadata.get("namespace", "") if kind.namespaced else "", metadata["name"]
             if key in self._tables[kind].objects:
                 raise exists(_described(kind, key[1]))
-            metadata["uid"] = str(uuid.uuid5(_UIDS, str(self._made)))
+            metadata.setdefault("uid", str(uuid.uuid5(_UIDS, str(self._made))))
             metadata["creationTimestamp"] = self.timestamp()
             return self._put(kind, key, content)
 

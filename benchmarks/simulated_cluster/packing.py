@@ -19,9 +19,7 @@ from .pod_shapes import Shape
 #: Percent of a GPU -> how many of the first 218 pods with GPUs of `openb_pod_list_default.csv`, the
 #: trace of a production cluster that Alibaba published for "Beware of Fragmentation" (USENIX ATC
 #: 2023), counted in classes. Only sizes are taken from it: not order, times or memory.
-RECORDED_SIZES: Mapping[int, int] = {
-    10: 6, 22: 12, 32: 12, 46: 30, 60: 6, 81: 7, 100: 143, 800: 2
-}  # fmt: skip
+RECORDED_SIZES: Mapping[int, int] = {10: 6, 22: 12, 32: 12, 46: 30, 60: 6, 81: 7, 100: 143, 800: 2}
 
 
 @dataclass(frozen=True, slots=True)

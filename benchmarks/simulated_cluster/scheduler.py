@@ -33,9 +33,13 @@ class SimulatedScheduler:
     """
 
     def __init__(
-        self, store: ObjectStore, allocatable: Mapping[str, Amounts],
-        extender: ExtenderClient | None, binders: int = 8, pause_s: float = 0.5,
-    ) -> None:  # fmt: skip
+        self,
+        store: ObjectStore,
+        allocatable: Mapping[str, Amounts],
+        extender: ExtenderClient | None,
+        binders: int = 8,
+        pause_s: float = 0.5,
+    ) -> None:
         """Places nothing yet.
 
         Args:
@@ -154,9 +158,11 @@ class SimulatedScheduler:
                 self._extender.bind(pod, node)
             else:
                 bind(
-                    self._store, metadata["namespace"], metadata["name"],
+                    self._store,
+                    metadata["namespace"],
+                    metadata["name"],
                     {"metadata": {"uid": metadata["uid"]}, "target": {"name": node}},
-                )  # fmt: skip
+                )
         except (ExtenderFailed, ApiFailure) as error:
             self._not_bound(pod, str(error))
         else:

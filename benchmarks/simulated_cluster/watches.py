@@ -73,7 +73,11 @@ class Watch:
     def cut(self) -> None:
         """Ends it as a network does that fails."""
         self.is_cut = True
-        self._lines.put(None)
+        self.say(None)
+
+    def say(self, line: bytes | None) -> None:
+        """Sends a line, whatever it is; None ends the watch as its time does."""
+        self._lines.put(line)
 
     def expire(self) -> None:
         """Ends it with the word that what it followed has expired."""

@@ -92,7 +92,8 @@ def fetch_wheel(name: str, folder: Path, settings: Mapping[str, str]) -> Path:
 
 
 def _get(url: str, context: ssl.SSLContext) -> bytes:
-    with urllib.request.urlopen(url, timeout=_SILENT_SECONDS, context=context) as answer:
+    # An index, as pip takes it: https, http or file.
+    with urllib.request.urlopen(url, timeout=_SILENT_SECONDS, context=context) as answer:  # noqa: S310
         content: bytes = answer.read()
     return content
 

@@ -95,8 +95,12 @@ class Step:
     def _say(self, verb: str, end: str) -> None:
         took_s = time.monotonic() - self._began_s
         begin = "\r" if self._is_live else ""
-        print(f"{begin}set-up: {self._what} {verb} {took_s:.1f} s", end=end, file=sys.stderr,
-              flush=True)  # fmt: skip
+        print(
+            f"{begin}set-up: {self._what} {verb} {took_s:.1f} s",
+            end=end,
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def run(command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
@@ -136,7 +140,8 @@ def failure(said: str, otherwise: str) -> SetUpError:
         return SetUpError(reason_in(lines) or otherwise)
     return DiskFullError(
         f"a disk is full ({_cut(full)}); the environment and what is built need {ROOM}, see: "
-        f"df -h {ROOT} ~/.cache {os.environ.get('TMPDIR', '/tmp')}"
+        # A place to look at.
+        f"df -h {ROOT} ~/.cache {os.environ.get('TMPDIR', '/tmp')}"  # noqa: S108
     )
 
 
@@ -167,9 +172,12 @@ def answers(command: Sequence[str]) -> bool:
     """Returns whether a command can be run and succeeds."""
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, check=False,
-        )  # fmt: skip
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
     except OSError:
         return False
     return done.returncode == 0
@@ -400,10 +408,15 @@ def alone() -> Iterator[None]:
 def set_up(venv: Path, extras: Sequence[str]) -> Path:
     """Makes the environment and installs extras; C compiles meanwhile. Returns its Python."""
     compiling = subprocess.Popen(
-        [sys.executable, "-m", "libvgpu._build", *C_TARGETS], cwd=ROOT,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        errors="replace", pass_fds=_held,
-    )  # fmt: skip
+        [sys.executable, "-m", "libvgpu._build", *C_TARGETS],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        pass_fds=_held,
+    )
 
     def compiled() -> None:
         said = compiling.communicate()[0].strip()

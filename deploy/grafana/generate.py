@@ -1,16 +1,15 @@
-#!/usr/bin/env python3
-"""Writes the Grafana dashboards: ``generate.py DIRECTORY`` (`make fmt` does, into the chart).
+"""Writes the Grafana dashboards: `make fresh` does, into the chart.
 
 Each is a list of panels below; what all have in common is added here. Queries are of the metrics in
 docs/metrics-and-events.md and of the shares that the chart's rules record. With honorLabels, as the
 chart's PodMonitor has it, `namespace` and `pod` are those of the container that has a slice.
 """
 
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from libvgpu.json_rows import to_rows
 
 WIDTH, HEIGHT = 12, 8
 SOURCE = {"type": "prometheus", "uid": "${source}"}
@@ -191,7 +190,10 @@ def panel_object(panel: Panel, number: int) -> dict[str, Any]:
         "type": "stat" if panel.is_stat else "timeseries",
         "datasource": SOURCE,
         "gridPos": {
-            "h": HEIGHT, "w": WIDTH, "x": WIDTH * (number % 2), "y": HEIGHT * (number // 2),
+            "h": HEIGHT,
+            "w": WIDTH,
+            "x": WIDTH * (number % 2),
+            "y": HEIGHT * (number // 2),
         },
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "targets": [
@@ -203,7 +205,7 @@ def panel_object(panel: Panel, number: int) -> dict[str, Any]:
             }
             for place, (query, legend) in enumerate(panel.queries)
         ],
-    }  # fmt: skip
+    }
 
 
 def variable_object(name: str, query: str) -> dict[str, Any]:
@@ -239,13 +241,7 @@ def dashboard_object(dashboard: Dashboard) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def write(directory: Path) -> None:
     """Writes all of them."""
-    directory = Path(sys.argv[1])
     for each in DASHBOARDS:
-        text = json.dumps(dashboard_object(each), indent=2) + "\n"
-        (directory / f"{each.name}.json").write_text(text)
-
-
-if __name__ == "__main__":
-    main()
+        (directory / f"{each.name}.json").write_text(to_rows(dashboard_object(each)))

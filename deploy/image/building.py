@@ -98,18 +98,22 @@ def _build(order: Order, machine: str) -> Built:
 
     title = own["name"] if order.with_project else f"{own['name']}-base"
     image = sbom.Component(
-        f"{title}-image", own["version"],
+        f"{title}-image",
+        own["version"],
         f"pkg:generic/{title}-image@{own['version']}?arch={order.architecture}",
         purpose="CONTAINER",
-    )  # fmt: skip
+    )
     listing = sbom.document(image, components, created)
     layers[-1][1].add(SBOM_PATH, File(listing))
     stem = f"{title}-{own['version']}-{order.architecture}"
     archive, listed = order.output / f"{stem}.oci.tar", order.output / f"{stem}.spdx.json"
     labels = {
-        "title": title, "description": own["description"], "version": own["version"],
-        "licenses": own["license"], "created": created,
-    }  # fmt: skip
+        "title": title,
+        "description": own["description"],
+        "version": own["version"],
+        "licenses": own["license"],
+        "created": created,
+    }
     config = {
         "Entrypoint": list(ENTRYPOINT),
         "Env": [f"{key}={value}" for key, value in ENV.items()],
@@ -156,10 +160,15 @@ def _contents(
             wheel = project.portable_wheel(order.output / "source", Path(directory), epoch_s)
             install_wheel(vgpu, wheel, contents.leave_out)
         layers.append((f"{own['name']} {own['version']}", vgpu))
-        components.append(sbom.Component(
-            own["name"], own["version"], f"pkg:pypi/{own['name']}@{own['version']}",
-            own["license"], purpose="APPLICATION",
-        ))  # fmt: skip
+        components.append(
+            sbom.Component(
+                own["name"],
+                own["version"],
+                f"pkg:pypi/{own['name']}@{own['version']}",
+                own["license"],
+                purpose="APPLICATION",
+            )
+        )
     return layers, components
 
 
@@ -186,9 +195,8 @@ def _wheel_component(wheel: Path) -> sbom.Component:
     licence, comment = sbom.licence_of(metadata)
     normal = name.lower().replace("_", "-").replace(".", "-")
     return sbom.Component(
-        name, version, f"pkg:pypi/{normal}@{version}", licence, comment,
-        downloads.sha256_of(wheel),
-    )  # fmt: skip
+        name, version, f"pkg:pypi/{normal}@{version}", licence, comment, downloads.sha256_of(wheel)
+    )
 
 
 @contextmanager

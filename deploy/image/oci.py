@@ -95,9 +95,10 @@ def write_archive(path: Path, layers: Sequence[tuple[str, Tree]], settings: Sett
         "history": [{"created": settings.created, "created_by": f"deploy.image: {what}"}
                     for what, _ in layers],
     }))  # fmt: skip
-    manifest = blob(_MANIFEST, _json({
-        "schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": described,
-    }))  # fmt: skip
+    manifest = blob(
+        _MANIFEST,
+        _json({"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": described}),
+    )
     files = {
         "index.json": _json({
             "schemaVersion": 2,

@@ -18,8 +18,14 @@ from .locks import ROOT
 
 #: What the wheel is made of.
 SOURCES: Final = (
-    "pyproject.toml", "README.md", "LICENSE", "libvgpu", "deviceplugin", "vgpuctl", "docs/man",
-)  # fmt: skip
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "libvgpu",
+    "deviceplugin",
+    "vgpuctl",
+    "docs/man",
+)
 _BUILT: Final = (".so", ".so.1", ".o", ".pyc")
 _BUILD_S = 900
 

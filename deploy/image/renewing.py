@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from libvgpu.errors import VgpuError
+from libvgpu.json_rows import to_rows
 
 from . import downloads, locks
 
@@ -47,7 +48,7 @@ def renew(mirror: str = downloads.MIRROR) -> None:
     packages = _resolve_debian(mirror)
     stamp = time.strftime(locks.STAMP_FORMAT, time.gmtime())
     content = {"suite": locks.SUITE, "stamp": stamp, "packages": packages}
-    locks.DEBIAN_LOCK.write_text(json.dumps(content, indent=1) + "\n")
+    locks.DEBIAN_LOCK.write_text(to_rows(content))
     for architecture, text in python.items():
         locks.python_lock(architecture).write_text(text)
 
@@ -90,17 +91,24 @@ def _apt_directory(base: Path, mirror: str) -> dict[str, str]:
         (base / name).mkdir(parents=True)
     (base / "status").touch()
     architectures = ",".join(locks.ARCHITECTURES)
-    (base / "sources.list").write_text("".join(
-        f"deb [signed-by={KEYRING} arch={architectures}] {mirror}/{archive} {suite} main\n"
-        for archive, suite in _ARCHIVES
-    ))  # fmt: skip
+    (base / "sources.list").write_text(
+        "".join(
+            f"deb [signed-by={KEYRING} arch={architectures}] {mirror}/{archive} {suite} main\n"
+            for archive, suite in _ARCHIVES
+        )
+    )
     settings = {
-        "Dir::State": base / "state", "Dir::State::status": base / "status",
-        "Dir::Cache": base / "cache", "Dir::Etc::sourcelist": base / "sources.list",
-        "Dir::Etc::sourceparts": base / "parts", "Dir::Etc::preferencesparts": base / "parts",
-        "Dir::Etc::preferences": base / "none", "APT::Sandbox::User": "root",
-        "APT::Architecture": next(iter(locks.ARCHITECTURES)), "Acquire::Languages": "none",
-    }  # fmt: skip
+        "Dir::State": base / "state",
+        "Dir::State::status": base / "status",
+        "Dir::Cache": base / "cache",
+        "Dir::Etc::sourcelist": base / "sources.list",
+        "Dir::Etc::sourceparts": base / "parts",
+        "Dir::Etc::preferencesparts": base / "parts",
+        "Dir::Etc::preferences": base / "none",
+        "APT::Sandbox::User": "root",
+        "APT::Architecture": next(iter(locks.ARCHITECTURES)),
+        "Acquire::Languages": "none",
+    }
     lines = [f'{key} "{value}";' for key, value in settings.items()]
     lines += ["#clear APT::Architectures;"]
     lines += [f'APT::Architectures:: "{each}";' for each in locks.ARCHITECTURES]
@@ -126,10 +134,12 @@ def _stanzas(text: str) -> Iterator[dict[str, str]]:
 def _locked(stanza: Mapping[str, str]) -> dict[str, Any]:
     archive = "debian-security" if stanza["Filename"].startswith("pool/updates/") else "debian"
     return {
-        "name": stanza["Package"], "version": stanza["Version"],
+        "name": stanza["Package"],
+        "version": stanza["Version"],
         "path": f"{archive}/{stanza['Filename']}",
-        "size_bytes": int(stanza["Size"]), "sha256": stanza["SHA256"],
-    }  # fmt: skip
+        "size_bytes": int(stanza["Size"]),
+        "sha256": stanza["SHA256"],
+    }
 
 
 def _resolve_python() -> dict[str, str]:

@@ -47,8 +47,11 @@ def licence_of(metadata: Message) -> tuple[str, str]:
             return canonicalize_license_expression(each), ""
         except InvalidLicenseExpression:
             continue
-    named = [str(each).rpartition(" :: ")[2] for each in metadata.get_all("Classifier", ())
-             if str(each).startswith("License ::")]  # fmt: skip
+    named = [
+        str(each).rpartition(" :: ")[2]
+        for each in metadata.get_all("Classifier", ())
+        if str(each).startswith("License ::")
+    ]
     first = [each.strip().splitlines()[0] for each in stated if each.strip()]
     return "", f"in its METADATA: {'; '.join([*named, *first])}" if named or first else ""
 
@@ -91,12 +94,14 @@ def _package(component: Component) -> dict[str, Any]:
         "licenseConcluded": _UNKNOWN,
         "licenseDeclared": component.licence or _UNKNOWN,
         "copyrightText": _UNKNOWN,
-        "externalRefs": [{
-            "referenceCategory": "PACKAGE-MANAGER",
-            "referenceType": "purl",
-            "referenceLocator": component.purl,
-        }],
-    }  # fmt: skip
+        "externalRefs": [
+            {
+                "referenceCategory": "PACKAGE-MANAGER",
+                "referenceType": "purl",
+                "referenceLocator": component.purl,
+            }
+        ],
+    }
     if component.licence_comment:
         package["licenseComments"] = component.licence_comment
     if component.sha256:

@@ -7,11 +7,11 @@ share is in `SpecKeeper`, which has the lock.
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
-from deviceplugin.config.device_forms import DeviceForms, ListStrategy
 from deviceplugin.log import event
+from deviceplugin.model.device_forms import DeviceForms, ListStrategy
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.pages.state import ReportedInjection
 from libvgpu.errors import AllocationRefused, VgpuError
 
 from .node_driver import NodeDriver
@@ -97,16 +97,16 @@ class NodeInjection:
                     raise
                 # Another form may bring it, so nobody knows that it would be missing.
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> ReportedInjection:
         """Returns what ``/v1/state`` says of it."""
         dropped = cannot_inject(self.forms.lists, self._facts)
-        return {
-            "lists": list(map(str, self.forms.lists)),
-            "because": self._choice.because,
-            "needs_class": list(self._choice.needs_class),
-            "spec": self._spec.path if self._uses_cdi else "",
-            "problems": [*self._spec.problems, *filter(None, [self._outdated, dropped])],
-        }
+        return ReportedInjection(
+            lists=tuple(map(str, self.forms.lists)),
+            because=self._choice.because,
+            needs_class=self._choice.needs_class,
+            spec=self._spec.path if self._uses_cdi else "",
+            problems=(*self._spec.problems, *filter(None, [self._outdated, dropped])),
+        )
 
     def _look_at_choice(self) -> None:
         self._turns += 1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from deviceplugin.config.device_forms import DeviceForms, Feature
+from deviceplugin.model.device_forms import DeviceForms, Feature
 
 from .driver_files import DriverFiles, find_driver_files, library_directories
 from .mig_minors import MIG_MINORS, parse_mig_minors

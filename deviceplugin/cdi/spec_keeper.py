@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from deviceplugin import runtime
-from deviceplugin.config.device_forms import DeviceForms, IdStrategy
 from deviceplugin.log import event
+from deviceplugin.model.device_forms import DeviceForms, IdStrategy
 from deviceplugin.model.gpus import Gpu
 from libvgpu.errors import AllocationRefused, VgpuError
 

@@ -10,7 +10,7 @@ where there will be a spec, since a runtime refuses a name that it does not find
 import re
 from dataclasses import dataclass, field
 
-from deviceplugin.config.device_forms import ListStrategy
+from deviceplugin.model.device_forms import ListStrategy
 
 CONTAINERD, CRIO, DOCKER = "containerd", "cri-o", "docker"
 #: Of containerd: the first that knows CDI at all, and the first where it is on without being asked.

@@ -32,8 +32,13 @@ def main() -> None:
 @click.option("--resource-domain", default="nvidia.com", show_default=True)
 @click.option("--node-selector", default="", help="Labels of the nodes that agents run on.")
 @click.option("--deadline", "deadline_s", type=float, default=240, show_default=True, metavar="S")
-@click.option("--node-pod", envvar="NODE_POD", required=True, metavar="JSON",
-              help="The pod that cleans a node.")  # fmt: skip
+@click.option(
+    "--node-pod",
+    envvar="NODE_POD",
+    required=True,
+    metavar="JSON",
+    help="The pod that cleans a node.",
+)
 def cluster(
     release: str, resource_domain: str, node_selector: str, deadline_s: float, node_pod: str
 ) -> None:
@@ -64,11 +69,20 @@ def cluster(
 @click.option("--run-dir", required=True, type=_DIRECTORY)
 @click.option("--state-dir", required=True, type=_DIRECTORY)
 @click.option("--mps-root", type=_DIRECTORY)
-@click.option("--process", default="/proc/1", show_default=True, type=_DIRECTORY,
-              help="Whose mounts are the node's.")  # fmt: skip
-@click.option("--message-file", default="/dev/termination-log", show_default=True,
-              type=click.File("w", lazy=False),  # the file of this container, not of the node
-              help="What is said at the end goes there, too.")  # fmt: skip
+@click.option(
+    "--process",
+    default="/proc/1",
+    show_default=True,
+    type=_DIRECTORY,
+    help="Whose mounts are the node's.",
+)
+@click.option(
+    "--message-file",
+    default="/dev/termination-log",
+    show_default=True,
+    type=click.File("w", lazy=False),  # the file of this container, not of the node
+    help="What is said at the end goes there, too.",
+)
 def host(
     run_dir: Path, state_dir: Path, mps_root: Path | None, process: Path, message_file: TextIO
 ) -> None:

@@ -19,7 +19,7 @@ from deviceplugin.kube.api_client import ApiRefused, ApiServer
 from deviceplugin.kube.object_pages import ObjectList
 from deviceplugin.kube.raw_calls import call
 from deviceplugin.model.notices import EventReason
-from deviceplugin.model.published import COMPONENT, COMPONENT_LABEL
+from deviceplugin.pages.published import COMPONENT, COMPONENT_LABEL
 from libvgpu.decoding import json_decoder
 
 from .seen_pods import AGENT_PARTS, HOST_PART, Named, SeenPod, SeenPods

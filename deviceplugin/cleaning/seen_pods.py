@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from deviceplugin.model.published import COMPONENT_LABEL
+from deviceplugin.pages.published import COMPONENT_LABEL
 
 HOST_PART = "clean-host"
 AGENT_PARTS = ("agent", "mps")

@@ -4,31 +4,18 @@ A key that nobody gave has its default. Lists and mappings that are empty are on
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from libvgpu.yamltext import Places
+from deviceplugin.model.agent_config import AgentConfig
+from deviceplugin.pages.config import ConfigValue
+from libvgpu.places import Places
 
 from . import schema
-from .loading import AgentConfig, checked_file
+from .loading import checked_file
 
 DEFAULT = "default"
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigValue:
-    """One value.
-
-    Attributes:
-        key: where it stands, for example ``sharing.fractional[0].family``.
-        origin: ``line 4``, an option or variable such as ``--mig-strategy``, or `DEFAULT`.
-    """
-
-    key: str
-    value: Any
-    origin: str
 
 
 def effective(config: AgentConfig) -> list[ConfigValue]:

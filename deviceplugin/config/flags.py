@@ -5,10 +5,7 @@ Pure. Most of them become `DeviceForms`.
 
 from pathlib import PurePosixPath
 
-from libvgpu.yamltext import Places
-
-from . import schema
-from .device_forms import (
+from deviceplugin.model.device_forms import (
     DEFAULT_ANNOTATION_PREFIX,
     DEFAULT_CDI_KIND,
     DEFAULT_CDI_SPEC_DIR,
@@ -20,6 +17,9 @@ from .device_forms import (
     is_annotation_prefix,
     is_cdi_kind,
 )
+from libvgpu.places import Places
+
+from . import schema
 from .mps_root import check_mps_root
 
 _PLUGIN = "$.flags.plugin"

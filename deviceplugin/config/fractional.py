@@ -1,99 +1,23 @@
 """``sharing.fractional``: which GPUs and MIG devices are shared in fractions, and how.
 
-Pure: what the entries say, checked as far as that goes without looking at the GPUs; `policy.layout`
-holds it against them.
+Pure: what the entries say, checked as far as that goes without looking at the GPUs;
+`policy.devices.layout` holds it against them.
 """
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 
 from deviceplugin.model.concurrency import Concurrency
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.device_match import ANY_DEVICE, DeviceMatch, NamePattern
+from deviceplugin.model.fractional import UNIT_STEP_BYTES, FractionalEntry, LoneHalves, Placement
 from libvgpu.limits import ComputeMode, Family
-from libvgpu.yamltext import Places
+from libvgpu.places import Places
 
 from . import schema
 from .values import compute_mode, size_bytes
-from .whole_devices import NamePattern
 
-#: The container's memory limit is handed to MPS in MiB, so a unit is whole MiB.
-UNIT_STEP_BYTES = 1 << 20
 FAMILIES = {"mps": Family.MPS, "vgpu": Family.VGPU}
 _MIG_PROFILE = re.compile(r"(\d+c\.)?\d+g\.\d+gb([+.-][a-z.+-]+)?")
-
-
-class Placement(StrEnum):
-    """Which of several GPUs with room a fraction is put on."""
-
-    BINPACK = "binpack"
-    SPREAD = "spread"
-
-
-class LoneHalves(StrEnum):
-    """Whether a container may ask for core or memory alone."""
-
-    ALLOW = "allow"
-    FORBID = "forbid"
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceMatch:
-    """Which devices an entry is for, by what they are.
-
-    Attributes:
-        product: a pattern of NVML's name, ``*`` for any text.
-        mig: None for GPUs and MIG devices alike; whether it is one; or its profile.
-    """
-
-    product: NamePattern | None = None
-    min_bytes: int | None = None
-    max_bytes: int | None = None
-    mig: bool | str | None = None
-
-    @property
-    def is_open(self) -> bool:
-        """It is for every device."""
-        return self == DeviceMatch()
-
-    def fits(self, gpu: Gpu) -> bool:
-        """Returns whether a device is one of them."""
-        if self.product is not None and not self.product.fits(gpu.name):
-            return False
-        if self.min_bytes is not None and gpu.memory_bytes < self.min_bytes:
-            return False
-        if self.max_bytes is not None and not 0 < gpu.memory_bytes <= self.max_bytes:
-            return False  # an unknown name cannot be the one that was meant
-        if isinstance(self.mig, str):
-            return gpu.mig is not None and gpu.mig.profile == self.mig
-        is_cut = gpu.mig is not None or gpu.is_mig_enabled
-        return self.mig is None or is_cut is self.mig
-
-
-_ANY_DEVICE = DeviceMatch()
-
-
-@dataclass(frozen=True, slots=True)
-class FractionalShare:
-    """One entry of ``sharing.fractional``.
-
-    Attributes:
-        devices: indexes or UUIDs; None means all.
-        path: where it stands in the file, for messages.
-        concurrency: of family vgpu; family mps has clients of MPS in any case.
-        lone_halves: whether a container may ask for core or memory alone.
-    """
-
-    family: Family
-    devices: tuple[int | str, ...] | None
-    memory_unit_bytes: int
-    compute: ComputeMode
-    path: str
-    placement: Placement = Placement.BINPACK
-    concurrency: Concurrency = Concurrency.TIME_SLICES
-    match: DeviceMatch = _ANY_DEVICE
-    lone_halves: LoneHalves = LoneHalves.ALLOW
 
 
 def _concurrency(value: str | None, family: Family, path: str, places: Places) -> Concurrency:
@@ -110,17 +34,17 @@ def _concurrency(value: str | None, family: Family, path: str, places: Places) -
     return Concurrency(value)
 
 
-def fractional_shares(
+def fractional_entries(
     entries: list[schema.Fractional], places: Places
-) -> tuple[FractionalShare, ...]:
+) -> tuple[FractionalEntry, ...]:
     """Returns what the entries say.
 
     Raises:
         ConfigError: a value that is not allowed, or two entries that contradict each other.
     """
-    shares: list[FractionalShare] = []
-    first: dict[Family, FractionalShare] = {}
-    named: dict[int | str, FractionalShare] = {}
+    found: list[FractionalEntry] = []
+    first: dict[Family, FractionalEntry] = {}
+    named: dict[int | str, FractionalEntry] = {}
     for number, entry in enumerate(entries):
         path = f"$.sharing.fractional[{number}]"
         places.one_of(f"{path}.family", entry.family, FAMILIES)
@@ -160,21 +84,21 @@ def fractional_shares(
         held = ComputeMode.STRICT if mode is None else mode
         concurrency = _concurrency(entry.concurrency, family, f"{path}.concurrency", places)
         match = device_match(entry.match, f"{path}.match", places)
-        share = FractionalShare(
+        made = FractionalEntry(
             family, devices, unit_bytes, held, path, placement, concurrency, match,
             LoneHalves(entry.lone_halves),
         )  # fmt: skip
-        shares.append(share)
-        first.setdefault(family, share)
+        found.append(made)
+        first.setdefault(family, made)
         if match.is_open:
-            named.update(dict.fromkeys(("all",) if devices is None else devices, share))
-    return tuple(shares)
+            named.update(dict.fromkeys(("all",) if devices is None else devices, made))
+    return tuple(found)
 
 
 def _check_alike(
     entry: schema.Fractional,
     unit_bytes: int,
-    first: FractionalShare,
+    first: FractionalEntry,
     path: str,
     places: Places,
 ) -> None:
@@ -206,7 +130,7 @@ def device_match(match: schema.DeviceMatch | None, path: str, places: Places) ->
         ConfigError: a value that is not allowed, or it selects nothing.
     """
     if match is None:
-        return _ANY_DEVICE
+        return ANY_DEVICE
     least, most = (
         None if size is None else size_bytes(size, f"{path}.{key}", places)
         for key, size in (("minMemory", match.min_memory), ("maxMemory", match.max_memory))
@@ -229,8 +153,8 @@ def device_match(match: schema.DeviceMatch | None, path: str, places: Places) ->
 
 
 def _shared_already(
-    devices: str | list[int | str], named: Mapping[int | str, FractionalShare]
-) -> Iterator[tuple[int | str, FractionalShare]]:
+    devices: str | list[int | str], named: Mapping[int | str, FractionalEntry]
+) -> Iterator[tuple[int | str, FractionalEntry]]:
     """Yields the devices that entries before name, as far as that shows without the GPUs."""
     if isinstance(devices, str):
         yield from named.items()

@@ -9,25 +9,29 @@ from typing import Any
 
 import msgspec
 
+from deviceplugin.model.agent_config import WatchPolicy
 from deviceplugin.model.concurrency import Concurrency
+from deviceplugin.model.device_forms import IdStrategy, ListStrategy
+from deviceplugin.model.fractional import LoneHalves, Placement
+from deviceplugin.model.label_settings import LabelTarget
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
+from deviceplugin.model.whole_devices import MigStrategy, Spread, TimeSlice
+from libvgpu.limits import COMPUTE_WORDS
 from libvgpu.quantities import PERCENT_PATTERN, SIZE_PATTERN
 
 from . import schema
-from .device_forms import IdStrategy, ListStrategy
 from .flags import DISCOVERY
-from .fractional import FAMILIES, LoneHalves, Placement
-from .label_settings import AUTO, LabelTarget
-from .loading import WatchPolicy
-from .values import COMPUTE_MODES
-from .whole_devices import MigStrategy, Spread, TimeSlice
+from .fractional import FAMILIES
+from .label_settings import AUTO
 
 _DRAFT = "https://json-schema.org/draft/2020-12/schema"
-_COMPUTE = {"enum": [*COMPUTE_MODES, False, None]}  # a bare off is YAML's word for false
-
-
-_SIZE = {"type": "string", "pattern": SIZE_PATTERN}
-_PERCENT = {"type": "string", "pattern": PERCENT_PATTERN}
+_COMPUTE = {"enum": [*COMPUTE_WORDS, False, None]}  # a bare off is YAML's word for false
+#: Forms that several keys have.
+_SHARED = {
+    "Size": {"type": "string", "pattern": SIZE_PATTERN},
+    "Percent": {"type": "string", "pattern": PERCENT_PATTERN},
+}
+_SIZE, _PERCENT = ({"$ref": f"#/$defs/{name}"} for name in _SHARED)
 _UNSET = {"type": "null"}
 
 
@@ -100,4 +104,5 @@ def json_schema() -> dict[str, Any]:
         for key, allowed in section["properties"].items():
             if key not in section.get("required", ()):
                 section["properties"][key] = _or_null(allowed)
+    found["$defs"] |= _SHARED
     return {"$schema": _DRAFT, "title": "The node agent's config file, version v1"} | found

@@ -3,51 +3,15 @@
 Pure. ``flags.gfd`` has the keys of NVIDIA's GPU Feature Discovery, ``labels`` is ours.
 """
 
-from dataclasses import dataclass
-from enum import StrEnum
-
+from deviceplugin.model.label_settings import LabelSettings, LabelTarget
 from libvgpu.errors import UsageError
-from libvgpu.yamltext import Places
+from libvgpu.places import Places
 
 from . import schema
 from .durations import parse_duration_s
 
 #: Of ``labels.writeTo``: what else the config says decides.
 AUTO = "auto"
-
-
-class LabelTarget(StrEnum):
-    """Where labels are written to."""
-
-    FILE = "file"
-    NODE_FEATURE = "node-feature"
-    NODE = "node"
-    NONE = "none"
-
-
-@dataclass(frozen=True, slots=True)
-class LabelSettings:
-    """How the node is labelled.
-
-    Attributes:
-        target: where labels are written to.
-        is_named: the config names the target, so one that is missing is a fault.
-        output_file: of the feature file; empty for the agent's stdout.
-        machine_type_file: whose content is the type of the machine; empty where nobody asks.
-        interval_s: after which labels are written again although nothing has changed.
-        oneshot: they are written once, and stay when the agent ends.
-        timestamp: they say since when they are written.
-        mig_strategy: ``none``, ``single`` or ``mixed``.
-    """
-
-    target: LabelTarget = LabelTarget.FILE
-    is_named: bool = False
-    output_file: str = schema.GfdFlags().output_file
-    machine_type_file: str = schema.GfdFlags().machine_type_file
-    interval_s: float = 60.0
-    oneshot: bool = False
-    timestamp: bool = True
-    mig_strategy: str = "none"
 
 
 def label_settings(file: schema.ConfigFile, places: Places) -> LabelSettings:

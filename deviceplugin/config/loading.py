@@ -1,8 +1,8 @@
 """The agent's config file, decoded strictly and checked as a whole.
 
 Reading has two steps. `parse_config` needs no GPU: YAML -> schema (unknown keys and wrong types are
-errors with key and line) -> the values themselves -> `AgentConfig`. `policy.layout.lay_out`
-then holds it against the GPUs that are there. A file is taken whole or not at all.
+errors with key and line) -> the values themselves -> `AgentConfig`. `policy.devices.layout` then
+holds it against the GPUs that are there. A file is taken whole or not at all.
 
 Nothing here keeps state; every value is frozen and may be shared between threads.
 """
@@ -10,38 +10,31 @@ Nothing here keeps state; every value is frozen and may be shared between thread
 import difflib
 import hashlib
 import re
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from deviceplugin.model.agent_config import AgentConfig, SaidFlag, WatchPolicy
+from deviceplugin.model.limit_rules import LimitRule
 from libvgpu.decoding import converter
 from libvgpu.errors import ConfigError
-from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode
+from libvgpu.limits import WHOLE_CORE_PERCENT
+from libvgpu.places import Places
 from libvgpu.quantities import parse_percent
-from libvgpu.yamltext import Places, parse, read
+from libvgpu.yamltext import parse, read
 
 from . import schema
-from .device_forms import DeviceForms
 from .flags import check_discovery, device_forms, mps_root
-from .fractional import FractionalShare, fractional_shares
-from .label_settings import LabelSettings, label_settings
-from .mig_layouts import MigLayout, mig_layouts
-from .overrides import SaidFlag, put_over
-from .quotas import Quota, quotas_of
+from .fractional import fractional_entries
+from .label_settings import label_settings
+from .mig_layouts import mig_layouts
+from .overrides import put_over
+from .quotas import quotas_of
 from .spellings import as_written_out
 from .values import compute_mode, size_bytes
-from .whole_devices import GIVEN_WHOLE, WholeDevices, whole_devices
-
-
-class WatchPolicy(StrEnum):
-    """What is done about a process that bypasses its slice."""
-
-    REPORT = "report"
-    TERMINATE = "terminate"
-
+from .whole_devices import whole_devices
 
 #: The part of a resource before the slash, as the kubelet takes it: it puts ``requests.`` in front.
 _DOMAIN_CHARACTERS = 253 - len("requests.")
@@ -59,69 +52,6 @@ _KINDS = {
 }
 _NAMED_FIELD = re.compile(r"^Object (contains unknown|missing required) field `([^`]*)`")
 _config_file = converter(schema.ConfigFile)
-
-
-@dataclass(frozen=True, slots=True)
-class LimitRule:
-    """One entry of ``limits``: whom it meets and to what it changes their limits.
-
-    Attributes:
-        core_percent: of the GPU; None leaves it.
-        core_share_of_asked: 0..1 of what the container asked; None leaves it.
-        pod_labels: key and value of labels that the pod must all have.
-        allow_raise: it and `vgpuctl set` may also raise, if the GPU has that much unallocated.
-        line: on which line of the file it stands.
-    """
-
-    namespace: str = "*"
-    container: str = "*"
-    core_percent: int | None = None
-    core_share_of_asked: float | None = None
-    memory_bytes: int | None = None
-    compute: ComputeMode | None = None
-    pod_labels: tuple[tuple[str, str], ...] = ()
-    allow_raise: bool = False
-    path: str = ""
-    line: int = 0
-
-    @property
-    def needs_labels(self) -> bool:
-        """It matches only where somebody can tell a pod's labels."""
-        return bool(self.pod_labels)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentConfig:
-    """What a whole, good config file says.
-
-    Attributes:
-        forms: how containers are told which GPUs are theirs.
-        watch: what is done about a process that bypasses its slice.
-        whole: of the devices that are given whole or as replicas.
-        mig_layouts: into which MIG devices GPUs are to be cut.
-        said: flags that command line and environment put over the file's.
-        fail_on_init_error: where NVML lists nothing at the start, the agent ends, else waits.
-        digest: hash of the text, to tell one version of the file from another.
-        mps_root: where pipes and logs of MPS daemons are; empty for the run directory.
-        labels: how the node is labelled.
-        quotas: what the pods of a namespace may hold; the scheduler's extender enforces them.
-    """
-
-    resource_domain: str
-    shares: tuple[FractionalShare, ...]
-    rules: tuple[LimitRule, ...]
-    forms: DeviceForms
-    digest: str
-    text: str
-    places: Places
-    watch: WatchPolicy = WatchPolicy.REPORT
-    whole: WholeDevices = GIVEN_WHOLE
-    mig_layouts: tuple[MigLayout, ...] = ()
-    said: tuple[SaidFlag, ...] = ()
-    fail_on_init_error: bool = True
-    mps_root: str = ""
-    labels: LabelSettings = field(default_factory=LabelSettings)
-    quotas: tuple[Quota, ...] = ()
 
 
 def is_domain(text: str) -> bool:
@@ -183,7 +113,7 @@ def parse_config(
     places.one_of("$.watch.unaccounted", file.watch.unaccounted, WatchPolicy)
     return AgentConfig(
         resource_domain=file.resource_domain,
-        shares=fractional_shares(sharing.fractional, places),
+        fractional=fractional_entries(sharing.fractional, places),
         rules=tuple(_rule(r, f"$.limits[{i}]", places) for i, r in enumerate(file.limits)),
         forms=device_forms(flags, file.imex, places),
         text=text,
@@ -249,13 +179,13 @@ def _expected(text: str) -> str:
 
 def _rule(rule: schema.Rule, path: str, places: Places) -> LimitRule:
     percent: int | None = None
-    share: float | None = None
+    part: float | None = None
     if rule.core is not None:
         core = parse_percent(rule.core)
         if core is None or not 0 < core.value <= WHOLE_CORE_PERCENT:
             is_good = False
         elif core.has_sign:
-            is_good, share = True, float(core.value / 100)
+            is_good, part = True, float(core.value / 100)
         else:
             percent = core.whole
             is_good = percent is not None
@@ -275,7 +205,7 @@ def _rule(rule: schema.Rule, path: str, places: Places) -> LimitRule:
         namespace=rule.match.namespace,
         container=rule.match.container,
         core_percent=percent,
-        core_share_of_asked=share,
+        core_part_of_asked=part,
         memory_bytes=memory,
         compute=mode,
         pod_labels=tuple(rule.match.pod_labels.items()),

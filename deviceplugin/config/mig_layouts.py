@@ -4,31 +4,15 @@ The agent itself never cuts a GPU: it serves what is there, and tells where that
 """
 
 import re
-from dataclasses import dataclass
 
-from libvgpu.yamltext import Places
+from deviceplugin.model.mig_layouts import MigLayout
+from libvgpu.places import Places
 
 from . import schema
-from .fractional import DeviceMatch, device_match, device_names
+from .fractional import device_match, device_names
 
 PROFILE = re.compile(r"\d+g\.\d+gb(\+[a-z.]+)?")
 _MOST_OF_A_GPU = 7
-
-
-@dataclass(frozen=True, slots=True)
-class MigLayout:
-    """One entry of ``mig``.
-
-    Attributes:
-        devices: indexes or UUIDs of GPUs; None means all.
-        profiles: how many of each; empty where the GPU is not to be in MIG mode.
-        path: where it stands in the file.
-    """
-
-    devices: tuple[int | str, ...] | None
-    match: DeviceMatch
-    profiles: tuple[tuple[str, int], ...]
-    path: str
 
 
 def mig_layouts(entries: list[schema.MigLayout], places: Places) -> tuple[MigLayout, ...]:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from libvgpu.yamltext import Places
+from libvgpu.places import Places
 
 #: A path of the kernel has 4095, and ours go on below the root.
 _MOST_BYTES = 4000

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from deviceplugin.model.agent_config import SaidFlag
 from libvgpu.errors import UsageError
-from libvgpu.yamltext import Places
+from libvgpu.places import Places
 
 
 class Kind(Enum):
@@ -99,20 +100,6 @@ _BOOLEANS = {
     **dict.fromkeys(("1", "t", "true"), True),
     **dict.fromkeys(("0", "f", "false"), False),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class SaidFlag:
-    """The value of a flag that the file does not decide.
-
-    Attributes:
-        key: where it would stand in the file.
-        said_by: the option or the variable, for messages.
-    """
-
-    key: str
-    value: Any
-    said_by: str
 
 
 def said_flags(

@@ -6,12 +6,11 @@ scheduler's extender holds pods against it.
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
+from deviceplugin.model.quotas import Quota
 from libvgpu.limits import Family
+from libvgpu.places import Places
 from libvgpu.quantities import Written, parse_percent
-from libvgpu.yamltext import Places
 
 from . import schema
 from .fractional import FAMILIES
@@ -21,36 +20,6 @@ from .values import size_bytes
 _MOST_BYTES = 1 << 60
 _MOST_CORE = 1_000_000_000
 _NAMESPACE = re.compile(r"[a-z0-9*]([-a-z0-9*]{0,61}[a-z0-9*])?")
-
-
-@dataclass(frozen=True, slots=True)
-class Quota:
-    """One entry of ``quotas``.
-
-    Attributes:
-        namespace: a pattern, ``*`` for any text.
-        families: each of which has this ceiling of its own.
-        core_units: that pods may hold together, 100 a GPU; None: no ceiling.
-        memory_bytes: the same of memory.
-        path: where it stands in the file.
-        line: on which line.
-    """
-
-    namespace: str
-    families: tuple[Family, ...]
-    core_units: int | None = None
-    memory_bytes: int | None = None
-    path: str = ""
-    line: int = 0
-
-    def is_for(self, namespace: str, family: Family) -> bool:
-        """Returns whether it is for the pods of a namespace, in one family."""
-        return family in self.families and fnmatchcase(namespace, self.namespace)
-
-
-def quota_of(quotas: Iterable[Quota], namespace: str, family: Family) -> Quota | None:
-    """Returns the quota that counts for a namespace in one family; None where none is for it."""
-    return next((quota for quota in quotas if quota.is_for(namespace, family)), None)
 
 
 def quotas_of(entries: Iterable[schema.Quota], places: Places) -> tuple[Quota, ...]:

@@ -9,11 +9,11 @@ change like an edit.
 import logging
 
 from deviceplugin.log import event
+from deviceplugin.model.agent_config import AgentConfig, ConfigText
 from deviceplugin.model.notices import EventReason, node_notice
 from libvgpu.errors import ConfigError
 
-from .loading import AgentConfig
-from .source import ConfigSource, ConfigText, parse_text
+from .source import ConfigSource, parse_text
 
 
 class ConfigWatch:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from deviceplugin.model.label_settings import DEFAULT_MACHINE_TYPE_FILE, DEFAULT_OUTPUT_FILE
 from libvgpu.quantities import Written
 
 
@@ -32,8 +33,8 @@ class GfdFlags(_Section):
     oneshot: bool = False
     no_timestamp: bool = False
     sleep_interval: str | int = "60s"
-    output_file: str = "/etc/kubernetes/node-feature-discovery/features.d/gfd"
-    machine_type_file: str = "/sys/class/dmi/id/product_name"
+    output_file: str = DEFAULT_OUTPUT_FILE
+    machine_type_file: str = DEFAULT_MACHINE_TYPE_FILE
 
 
 class Flags(_Section):

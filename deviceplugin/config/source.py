@@ -7,37 +7,16 @@ with; safe to use from any thread if the label is.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from deviceplugin.model.agent_config import AgentConfig, ConfigText, SaidFlag
 from libvgpu.errors import ConfigError
 
 from .chosen import Selection, choose
-from .loading import AgentConfig, parse_config
-from .overrides import SaidFlag
+from .loading import parse_config
 
 #: The config that says nothing: what `Fallback.EMPTY` chooses.
 EMPTY_TEXT = "version: v1\n"
-
-
-@dataclass(frozen=True, slots=True)
-class ConfigText:
-    """One reading of the config.
-
-    Attributes:
-        place: the file (or the directory, where no config of it is chosen), for messages.
-        name: of the named config; empty where there is one file only, or for the empty config.
-        chosen_by: what chose the name; empty where there is one file only.
-        problem: why there is no text, as a sentence; empty where there is.
-        was_in_force: it was accepted before, perhaps by an earlier version that allowed more.
-    """
-
-    place: str
-    text: str = ""
-    name: str = ""
-    chosen_by: str = ""
-    problem: str = ""
-    was_in_force: bool = field(default=False, compare=False)
 
 
 class ConfigSource:
@@ -94,18 +73,25 @@ def config_names(directory: Path) -> frozenset[str]:
         )
 
 
-def parse_text(found: ConfigText, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
+def parse_text(
+    found: ConfigText,
+    said: tuple[SaidFlag, ...] = (),
+    check_node: Callable[[AgentConfig], None] = lambda config: None,
+) -> AgentConfig:
     """Returns what a reading says.
 
     Args:
         said: flags of command line and environment, which count more than the text's.
+        check_node: raises ConfigError if what a config says cannot be on this node.
 
     Raises:
         ConfigError: there is no text, or it is no good config.
     """
     if found.problem:
         raise ConfigError(found.problem)
-    return parse_config(found.text, found.place, said, was_in_force=found.was_in_force)
+    config = parse_config(found.text, found.place, said, was_in_force=found.was_in_force)
+    check_node(config)
+    return config
 
 
 def _read(path: Path, name: str, chosen_by: str) -> ConfigText:

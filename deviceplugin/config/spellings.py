@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from libvgpu.yamltext import Places
+from libvgpu.places import Places
 
 _EXPONENT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d{1,3}")
 _OCTAL = re.compile(r"0o[0-7]{1,21}")

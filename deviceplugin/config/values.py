@@ -1,16 +1,10 @@
 """Values that several sections of the config file have in common."""
 
 from libvgpu.errors import UsageError
-from libvgpu.limits import ComputeMode
+from libvgpu.limits import COMPUTE_WORDS, ComputeMode
+from libvgpu.places import Places
 from libvgpu.quantities import Written, parse_size
 from libvgpu.sizes import MAX_BYTES
-from libvgpu.yamltext import Places
-
-COMPUTE_MODES = {
-    "strict": ComputeMode.STRICT,
-    "elastic": ComputeMode.ELASTIC,
-    "off": ComputeMode.OFF,
-}
 
 
 def compute_mode(value: str | bool | None, path: str, places: Places) -> ComputeMode | None:
@@ -22,8 +16,8 @@ def compute_mode(value: str | bool | None, path: str, places: Places) -> Compute
     if value is None:
         return None
     word = "off" if value is False else str(value)
-    places.one_of(path, word, COMPUTE_MODES)
-    return COMPUTE_MODES[word]
+    places.one_of(path, word, COMPUTE_WORDS)
+    return ComputeMode.of(word)
 
 
 def size_bytes(

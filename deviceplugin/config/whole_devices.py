@@ -1,122 +1,36 @@
 """What the config says about GPUs and MIG devices that are given whole, or as replicas.
 
 ``flags.migStrategy``, ``resources`` and ``sharing.timeSlicing`` are NVIDIA's, with its meaning; a
-few values of ours are next to them. Pure: `policy.device_resources` holds them against the GPUs.
+few values of ours are next to them. Pure: `policy.devices.device_resources` holds them against the
+GPUs.
 """
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from enum import StrEnum
 
+from deviceplugin.model.device_match import NamePattern
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half, resource_name
+from deviceplugin.model.whole_devices import (
+    MOST_MPS_CLIENTS,
+    MigStrategy,
+    ReplicaKind,
+    Replicas,
+    Spread,
+    TimeSlice,
+    WholeDevices,
+)
 from libvgpu.limits import Family
-from libvgpu.yamltext import Places
+from libvgpu.places import Places
 
 from . import schema
 
-#: What a GPU is called that no pattern of ``resources.gpus`` names.
-GPU_RESOURCE = "gpu"
-#: What the names of MIG devices begin with in strategy ``mixed``; the profile follows.
-MIG_PREFIX = "mig-"
 SHARED_SUFFIX = ".shared"
-#: Of one MPS server on a GPU, from Volta on.
-MOST_MPS_CLIENTS = 48
 #: NVIDIA's domain may be written in a file whose ``resourceDomain`` is another one.
 _NVIDIA_DOMAIN = "nvidia.com"
 _NAME_CHARACTERS = 63
 _NAME = re.compile(rf"[a-z0-9]([-a-z0-9.]{{0,{_NAME_CHARACTERS - 2}}}[a-z0-9])?")
 _FRACTIONS = frozenset(resource_name("", f, h).lstrip("/") for f in Family for h in Half)
 _DEVICE = re.compile(r"\d+(:\d+)?|(GPU|MIG)-[0-9A-Za-z/-]+")
-
-
-class MigStrategy(StrEnum):
-    """How MIG devices are named; the values are those of ``migStrategy``."""
-
-    NONE = "none"
-    SINGLE = "single"
-    MIXED = "mixed"
-
-
-class ReplicaKind(StrEnum):
-    """Who divides a GPU between its replicas; the values are those of GFD's label."""
-
-    TIME_SLICING = "time-slicing"
-    MPS = "mps"
-
-
-class Spread(StrEnum):
-    """Which replica a container gets; the values are those of ``sharedDevicesAllocationPolicy``."""
-
-    DISTRIBUTED = "distributed"
-    PACKED = "packed"
-
-
-class TimeSlice(StrEnum):
-    """The driver's time slice; ``nvidia-smi compute-policy`` has a number for each."""
-
-    DEFAULT = "default"
-    SHORT = "short"
-    MEDIUM = "medium"
-    LONG = "long"
-
-
-@dataclass(frozen=True, slots=True)
-class NamePattern:
-    """Devices whose product, or MIG profile, fits ``pattern`` (``*`` is any text) are ``name``."""
-
-    pattern: str
-    name: str
-
-    def fits(self, text: str) -> bool:
-        """Returns whether the pattern is found in a text, as NVIDIA's plugin looks for it."""
-        at = 0
-        for part in self.pattern.split("*"):
-            if (found := text.find(part, at)) < 0:
-                return False
-            at = found + len(part)
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class Replicas:
-    """One entry of ``sharing.timeSlicing.resources`` or ``sharing.mps.resources``.
-
-    Attributes:
-        resource: what is replicated, without the domain.
-        advertised: what the replicas are called, without the domain.
-        devices: None for all of the resource; a number for the first so many; or names: an index,
-            ``<index>:<MIG index>`` or a UUID.
-        refuses_more_than_one: a container may have one replica and no more.
-    """
-
-    kind: ReplicaKind
-    resource: str
-    advertised: str
-    replicas: int
-    devices: int | tuple[str, ...] | None
-    refuses_more_than_one: bool
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
-class WholeDevices:
-    """What the config says of devices that are given whole or as replicas.
-
-    Attributes:
-        time_slice: of GPUs with time-slicing replicas; None leaves the driver's as it is.
-    """
-
-    mig_strategy: MigStrategy = MigStrategy.NONE
-    gpu_names: tuple[NamePattern, ...] = ()
-    mig_names: tuple[NamePattern, ...] = ()
-    replicas: tuple[Replicas, ...] = ()
-    spread: Spread = Spread.DISTRIBUTED
-    time_slice: TimeSlice | None = None
-
-
-#: What a file means that says nothing of them.
-GIVEN_WHOLE = WholeDevices()
 
 
 def whole_devices(file: schema.ConfigFile, places: Places) -> WholeDevices:

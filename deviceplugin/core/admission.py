@@ -17,12 +17,14 @@ from dataclasses import replace
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import Half, gpu_of, resource_name
-from deviceplugin.policy import mps_replicas, pairing, podresources_listing
-from deviceplugin.policy.bound_pods import Asked, Expected
-from deviceplugin.policy.device_resources import DeviceResource
-from deviceplugin.policy.layout import Layout
-from deviceplugin.policy.placement import Closest
-from deviceplugin.policy.pod_correlation import PodCorrelation
+from deviceplugin.policy.devices import mps_replicas
+from deviceplugin.policy.devices.device_choice import Closest
+from deviceplugin.policy.devices.device_resources import DeviceResource
+from deviceplugin.policy.devices.layout import Layout
+from deviceplugin.policy.pairing import pairing, podresources_listing
+from deviceplugin.policy.pairing.bound_pods import Asked
+from deviceplugin.policy.pairing.pod_correlation import PodCorrelation
+from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from deviceplugin.store.slice_files import Answer
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import Family
@@ -51,8 +53,10 @@ class Admission:
         self._state, self._store, self._enforcement = kept.state, kept.store, kept.enforcement
         self._sync = sync
         self._clock, self._wall_clock, self._new_id = (
-            sources.clock, sources.wall_clock, sources.new_id,
-        )  # fmt: skip
+            sources.clock,
+            sources.wall_clock,
+            sources.new_id,
+        )
         self._closest = closest
         self._who = PodCorrelation()
         self._pods = PodKnowledge(sources.pods, sources.clock)
@@ -69,7 +73,7 @@ class Admission:
         must_include: Sequence[str],
         count: int,
     ) -> list[str]:
-        """Answers GetPreferredAllocation (see `pairing.prefer`).
+        """Answers GetPreferredAllocation (see `preference`).
 
         How long podresources lets us wait is not the container's doing: a half that waited for this
         one when the call came waits on.
@@ -94,29 +98,21 @@ class Admission:
                 self._state.book.put(replace(partner, changed_s=self._clock()))
                 expected = None
             with self._settling_on_refusal(family, half):
-                chosen = self._choose(family, half, available, must_include, count, kin, expected)
+                chosen = self._choose(
+                    UnitRequest(
+                        family, half, available, must_include, count, kin=kin, expected=expected
+                    )
+                )
         tell_where_not_honoured(expected, chosen, asked)
         self._sync.expect_allocate()
         return chosen
 
-    def _choose(
-        self,
-        family: Family,
-        half: Half,
-        available: Sequence[str],
-        must_include: Sequence[str],
-        count: int,
-        kin: list[Allocation],
-        expected: Expected | None,
-    ) -> list[str]:
+    def _choose(self, request: UnitRequest) -> list[str]:
         """Decides twice where units have come back that the kubelet may not know of."""
 
         def choose(returned: Set[str] = frozenset()) -> list[str]:
-            return pairing.prefer(
-                self._layout, self._state.book, family, half, available, must_include, count,
-                self._clock(), closest=self._closest, kin=kin, returned=returned,
-                expected=expected,
-            )  # fmt: skip
+            asked = replace(request, returned=returned)
+            return prefer(self._layout, self._state.book, asked, self._clock(), self._closest)
 
         returned = self._state.returned()
         hopeful = choose()

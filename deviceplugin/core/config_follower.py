@@ -5,12 +5,12 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.log import event
-from deviceplugin.policy.gpu_numbers import names_of_lost, record_of
-from deviceplugin.policy.known_gpus import KnownGpus
-from deviceplugin.policy.layout import Layout, absent_devices, lay_out
+from deviceplugin.model.agent_config import AgentConfig
+from deviceplugin.policy.devices.gpu_numbers import names_of_lost, record_of
+from deviceplugin.policy.devices.known_gpus import KnownGpus
+from deviceplugin.policy.devices.layout import Layout, absent_devices, lay_out
 from deviceplugin.store.container_answer import missing_nodes
 from deviceplugin.store.kept_config import KeptConfig
 from deviceplugin.watch.watcher import MemoryWatch

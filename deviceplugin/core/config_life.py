@@ -7,18 +7,18 @@ nothing is written here.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from deviceplugin.config.chosen import Selection
-from deviceplugin.config.loading import AgentConfig
-from deviceplugin.config.overrides import SaidFlag
 from deviceplugin.config.reload import ConfigWatch
-from deviceplugin.config.source import ConfigSource
+from deviceplugin.config.source import ConfigSource, parse_text
 from deviceplugin.inventory.gpu_watch import Listed
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.node_label import NodeLabel
+from deviceplugin.model.agent_config import AgentConfig, SaidFlag
 from deviceplugin.model.gpus import Inventory
-from deviceplugin.policy.first_config import Candidates, FirstConfig
+from deviceplugin.policy.devices.first_config import Candidates, FirstConfig
 from deviceplugin.store.kept_config import KeptConfig
 
 from .gpu_follower import first_listing, listed_gpus
@@ -61,7 +61,7 @@ def open_config(
         said: flags of command line and environment, which count more than the config's.
         api: None where there is none.
         inventory: of the node; asked only once there is a config that says something.
-        check_node: see `Candidates`.
+        check_node: see `parse_text`.
 
     Raises:
         ConfigError: it is bad, and so is what was kept, if anything was.
@@ -71,6 +71,7 @@ def open_config(
     source = ConfigSource(path, selection, label.value)
     kept = KeptConfig(state_dir)
     found = kept.found()
-    candidates = Candidates(source.read(), found, said, check_node, kept.record)
+    parse = partial(parse_text, said=said, check_node=check_node)
+    candidates = Candidates(source.read(), found, parse, kept.record)
     listed = first_listing(inventory, candidates.fail_on_init_error)
     return ConfigLife(source, label, kept, listed, candidates.fit(listed_gpus(listed)))

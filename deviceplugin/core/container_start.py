@@ -13,9 +13,10 @@ from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.units import Half, resource_name
-from deviceplugin.policy import exclusive_gpu, implicit_units, podresources_listing
-from deviceplugin.policy.implicit_units import MemoryNotFreeYet
-from deviceplugin.policy.lone_halves import check_not_lone
+from deviceplugin.policy.devices import exclusive_gpu
+from deviceplugin.policy.pairing import implicit_units, podresources_listing
+from deviceplugin.policy.pairing.implicit_units import MemoryNotFreeYet
+from deviceplugin.policy.pairing.lone_halves import check_not_lone
 from deviceplugin.recovery import confirmation, kubelet_records
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading, KubeletEntry
 from libvgpu.errors import AllocationRefused, RegionBusyError, VgpuError

@@ -14,17 +14,16 @@ import os
 from collections.abc import Callable, Sequence
 
 from deviceplugin import runtime
-from deviceplugin.config.device_forms import DeviceForms
-from deviceplugin.config.whole_devices import GIVEN_WHOLE
 from deviceplugin.log import event
+from deviceplugin.model.device_forms import DeviceForms
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.held_devices import with_given
 from deviceplugin.model.notices import EventReason, container_notice
-from deviceplugin.policy.device_choice import given_devices, prefer_devices
-from deviceplugin.policy.device_resources import DeviceResource, device_of
-from deviceplugin.policy.layout import all_devices
-from deviceplugin.policy.placement import Closest
-from deviceplugin.policy.podresources_listing import device_conflict
+from deviceplugin.model.whole_devices import GIVEN_WHOLE
+from deviceplugin.policy.devices.device_choice import Closest, given_devices, prefer_devices
+from deviceplugin.policy.devices.device_resources import DeviceResource, device_of
+from deviceplugin.policy.devices.layout import all_devices
+from deviceplugin.policy.pairing.podresources_listing import device_conflict
 from deviceplugin.recovery.confirmation import unconfirmed_devices
 from deviceplugin.store.container_answer import Answer, device_parts
 from deviceplugin.store.mig_nodes import minors_for

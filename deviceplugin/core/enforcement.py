@@ -1,6 +1,6 @@
 """Brings the limits in force into the containers' files: request, rules, `vgpuctl set`, raises.
 
-What an allocation may use is resolved once (`limits_resolver`) and kept until an input of it
+What an allocation may use is resolved once (`limits.resolver`) and kept until an input of it
 changes: its units, its owner or that owner's labels, what was set, the rules, how its GPU is
 shared, or what it is charged outside its ledger. Files, metrics, ``/v1/state`` and the process
 watch all get the kept result.
@@ -17,18 +17,18 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deviceplugin.config.loading import LimitRule
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.notices import EventReason, container_notice
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.policy.asked_limits import asked_on
-from deviceplugin.policy.learnt_sizes import LearntSizes
-from deviceplugin.policy.limit_changes import change_text, pending
-from deviceplugin.policy.limit_rules import matching_rule
-from deviceplugin.policy.limits_resolver import ResolvedLimits, resolve
-from deviceplugin.policy.raise_permission import not_permitted
-from deviceplugin.policy.raise_units import RaiseRoom, room_on, taken_by, with_units
+from deviceplugin.policy.limits.asked import asked_on
+from deviceplugin.policy.limits.changes import change_text, pending
+from deviceplugin.policy.limits.learnt_sizes import LearntSizes
+from deviceplugin.policy.limits.raise_permission import not_permitted
+from deviceplugin.policy.limits.raise_units import RaiseRoom, room_on, taken_by, with_units
+from deviceplugin.policy.limits.resolver import ResolvedLimits, resolve
+from deviceplugin.policy.limits.rules import matching_rule
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import AllocationRefused, RegionBusyError, UnknownAllocation, VgpuError
@@ -213,7 +213,7 @@ class Enforcement:
                 gpu=new.uuid,
                 memory_bytes=f"{old.memory_limit_bytes}->{new.memory_limit_bytes}",
                 core_percent=f"{old.core_percent}->{new.core_percent}",
-                compute=f"{old.compute_mode.name}->{new.compute_mode.name}".lower(),
+                compute=f"{old.compute_mode.word}->{new.compute_mode.word}",
                 pending="; ".join(waits) or "nothing",
                 cause=resolved.cause,
             )

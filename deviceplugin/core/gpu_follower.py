@@ -2,7 +2,8 @@
 
 `inventory.gpu_watch` lists them every few seconds. Here a GPU that comes (new, repaired, cut into
 other MIG devices) is shared as the config says, and one that goes is kept unhealthy until it is
-back or replaced (`policy.known_gpus`). How the GPUs are that the agent knows, `health_watch` says.
+back or replaced (`policy.devices.known_gpus`). How the GPUs are that the agent knows,
+`health_watch` says.
 
 A driver that is gone takes all GPUs with it until it is back. One that was replaced needs a new
 process, since this one has the library of the old driver mapped: the agent says so and ends, and
@@ -17,8 +18,8 @@ from deviceplugin.inventory.gpu_watch import Listed, list_gpus
 from deviceplugin.log import event
 from deviceplugin.model.gpus import Gpu, GpuListing, Inventory
 from deviceplugin.model.notices import EventReason, node_notice
-from deviceplugin.policy.device_resources import device_of
-from deviceplugin.policy.known_gpus import KnownGpus, known_now, left_out
+from deviceplugin.policy.devices.device_resources import device_of
+from deviceplugin.policy.devices.known_gpus import KnownGpus, known_now, left_out
 from deviceplugin.store.node_state import NodeState
 from libvgpu.errors import DriverReplacedError, InventoryError
 

@@ -9,8 +9,8 @@ from deviceplugin.cdi.node_driver import NodeDriver
 from deviceplugin.cdi.runtime_files import read_facts
 from deviceplugin.cdi.strategy import RuntimeFacts
 from deviceplugin.cdi.trees import node_root
-from deviceplugin.config.device_forms import DeviceForms
 from deviceplugin.kube.api_client import ApiServer
+from deviceplugin.model.device_forms import DeviceForms
 from deviceplugin.model.gpus import Gpu
 from libvgpu.errors import VgpuError
 

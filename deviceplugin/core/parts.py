@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from deviceplugin import runtime
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore

@@ -18,8 +18,8 @@ from typing import Protocol
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import gpu_of
-from deviceplugin.policy import bound_pods
-from deviceplugin.policy.bound_pods import Asked, BoundPods, Expected, Listing, PodName
+from deviceplugin.policy.pairing import bound_pods
+from deviceplugin.policy.pairing.bound_pods import Asked, BoundPods, Expected, Listing, PodName
 
 PATIENCE_S = 0.1
 _STRANGE_AFTER_S = 5.0

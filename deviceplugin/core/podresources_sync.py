@@ -22,7 +22,7 @@ from deviceplugin import runtime
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.held_devices import HeldDevice, after_record
 from deviceplugin.model.units import Half
-from deviceplugin.policy import podresources_listing, recorded_allocations
+from deviceplugin.policy.pairing import podresources_listing, recorded_allocations
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
 from deviceplugin.recovery.kubelet_records import devices_on_record
 from libvgpu.errors import VgpuError

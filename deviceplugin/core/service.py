@@ -9,19 +9,20 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.config.loading import AgentConfig, LimitRule
 from deviceplugin.log import event
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half
-from deviceplugin.policy import offer, pairing
-from deviceplugin.policy.device_resources import is_well, place_of
-from deviceplugin.policy.layout import Layout
-from deviceplugin.policy.learnt_sizes import MeasuredSizes, kind_of
-from deviceplugin.policy.limits_resolver import ResolvedLimits
-from deviceplugin.policy.placement import Closest
+from deviceplugin.policy.devices import offer
+from deviceplugin.policy.devices.device_choice import Closest, first_by_index
+from deviceplugin.policy.devices.device_resources import is_well, place_of
+from deviceplugin.policy.devices.layout import Layout
+from deviceplugin.policy.limits.learnt_sizes import MeasuredSizes, kind_of
+from deviceplugin.policy.limits.resolver import ResolvedLimits
 from deviceplugin.store.learnt_sizes_file import KeptSizes
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
@@ -66,7 +67,7 @@ class SliceService:
         rules: Sequence[LimitRule],
         sources: Sources,
         wait_for_mps: WaitForMps = lambda uuids, under_mps, within_s: None,
-        closest: Closest = pairing.first_by_index,
+        closest: Closest = first_by_index,
     ) -> None:
         """Takes over what the checkpoint says, and from the kubelet's what it lacks.
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.held_devices import after_record
-from deviceplugin.policy.draining import in_force
-from deviceplugin.policy.implicit_units import complete_start
+from deviceplugin.policy.devices.draining import in_force
+from deviceplugin.policy.pairing.implicit_units import complete_start
 from deviceplugin.recovery.kubelet_checkpoint import CheckpointReading
 from deviceplugin.recovery.kubelet_records import allocation_of, build_of, devices_on_record
 from deviceplugin.recovery.rebuild import rebuild

@@ -11,8 +11,8 @@ import subprocess
 from collections.abc import Callable, Sequence
 
 from deviceplugin import runtime
-from deviceplugin.config.whole_devices import ReplicaKind, TimeSlice
 from deviceplugin.log import event
+from deviceplugin.model.whole_devices import ReplicaKind, TimeSlice
 from libvgpu.errors import VgpuError
 
 from .service import SliceService

@@ -8,11 +8,9 @@ the agent's parts, read without a lock; each is replaced whole.
 
 import os
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from http import HTTPStatus
-from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from werkzeug.wrappers import Request, Response
 
@@ -21,15 +19,26 @@ from deviceplugin.config.effective import effective
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.core.service import SliceService
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.policy.limits_resolver import ResolvedLimits
-from deviceplugin.policy.mig_layout import mig_differences
+from deviceplugin.pages.config import ConfigInForce
+from deviceplugin.pages.state import (
+    AgentReport,
+    ReportedAgent,
+    ReportedAllocation,
+    ReportedConfig,
+    ReportedDevice,
+    ReportedGpu,
+    ReportedInjection,
+    ReportedResource,
+)
+from deviceplugin.policy.devices.mig_layout import mig_differences
+from deviceplugin.policy.limits.resolver import ResolvedLimits
 from deviceplugin.watch.report import WatchFindings
+from libvgpu.version import installed_version
 
 from .pages import line
 
 #: Longer than any call of a duty may take (registration and MPS have timeouts of seconds).
 LOOP_LATE_S = 30.0
-API_VERSION = 1
 
 Registrations = Mapping[str, float | None]
 
@@ -61,14 +70,6 @@ def ready_problem(registrations: Registrations, unheard: Collection[str] = ()) -
     return None
 
 
-def agent_version() -> str:
-    """Returns the installed version, ``source tree`` where none is installed."""
-    try:
-        return metadata.version("vgpu")
-    except metadata.PackageNotFoundError:
-        return "source tree"
-
-
 @dataclass(frozen=True, slots=True)
 class Identity:
     """What never changes while the agent runs.
@@ -85,7 +86,7 @@ class Identity:
 class AgentState:
     """What the agent's parts say of themselves."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a source for each part of the page
         self,
         identity: Identity,
         watch: ConfigWatch,
@@ -93,7 +94,7 @@ class AgentState:
         registrations: Callable[[], Registrations],
         findings: Callable[[], WatchFindings] = WatchFindings,
         label_problem: Callable[[], str] = str,
-        injection: Callable[[], dict[str, Any]] = dict,
+        injection: Callable[[], ReportedInjection] = ReportedInjection,
         clock: Callable[[], float] = runtime.monotonic,
         pods_problem: Callable[[], str] = str,
         publish_problem: Callable[[], str] = str,
@@ -124,17 +125,14 @@ class AgentState:
         self._injection = injection
         self._label_problem = label_problem
         self._turned_at_s = clock()
-        self._fixed = {
-            "version": API_VERSION,
-            "agent": {
-                "version": agent_version(),
-                "pid": os.getpid(),
-                "node": identity.node_name,
-                "started_at": runtime.epoch(),
-                "sees_node_pids": sees_node_pids,
-            },
-            "shim_build": identity.shim_build,
-        }
+        self._shim_build = identity.shim_build
+        self._agent = ReportedAgent(
+            version=installed_version(),
+            pid=os.getpid(),
+            node=identity.node_name,
+            started_at=runtime.epoch(),
+            sees_node_pids=sees_node_pids,
+        )
 
     def turned(self) -> None:
         """Notes that the loop came round."""
@@ -151,88 +149,90 @@ class AgentState:
     def _hangs(self) -> str | None:
         return loop_problem(self._turned_at_s, self._clock()) or self._helper_problem()
 
-    def config(self) -> dict[str, Any]:
+    def config(self) -> ConfigInForce:
         """Returns what ``/v1/config`` says."""
         watch = self._watch
-        return {
-            "version": API_VERSION,
-            "path": str(Path(watch.in_force.place).absolute()),
-            "name": watch.in_force.name,
-            "is_kept": watch.is_kept,
-            "values": [asdict(value) for value in effective(watch.config)],
-        }
+        return ConfigInForce(
+            path=str(Path(watch.in_force.place).absolute()),
+            values=tuple(effective(watch.config)),
+            name=watch.in_force.name,
+            is_kept=watch.is_kept,
+        )
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> AgentReport:
         """Returns what ``/v1/state`` says."""
         node, mig_layouts = self._service.state, self._watch.config.mig_layouts
-        return self._fixed | {
-            "loop_problem": self._hangs(),
-            "config": _config(self._watch) | {"label_problem": self._label_problem()},
-            "podresources_problem": self._service.podresources_problem,
-            "pods_problem": self._pods_problem(),
-            "publish_problem": self._publish_problem(),
-            "mps_gpus": list(node.mps_gpus()),
-            "unhealthy_gpus": dict(node.unhealthy),
-            "left_out_gpus": dict(node.left_out),
-            "driver_problem": node.driver_problem,
-            "watch": self._findings().shown(),
-            "injection": self._injection(),
-            "draining_gpus": dict(node.draining),
-            "withheld_gpus": {each.gpu.uuid: each.reason for each in node.layout.withheld},
-            "unmatched_entries": [path.removeprefix("$.") for path in node.layout.unmatched],
-            "mig_differences": {
+        return AgentReport(
+            agent=self._agent,
+            config=_config(self._watch, self._label_problem()),
+            resources=tuple(
+                ReportedResource(name, since) for name, since in self._registrations().items()
+            ),
+            shim_build=self._shim_build,
+            loop_problem=self._hangs(),
+            podresources_problem=self._service.podresources_problem,
+            pods_problem=self._pods_problem(),
+            publish_problem=self._publish_problem(),
+            mps_gpus=tuple(node.mps_gpus()),
+            unhealthy_gpus=dict(node.unhealthy),
+            left_out_gpus=dict(node.left_out),
+            driver_problem=node.driver_problem,
+            watch=self._findings().shown(),
+            injection=self._injection(),
+            draining_gpus=dict(node.draining),
+            withheld_gpus={each.gpu.uuid: each.reason for each in node.layout.withheld},
+            unmatched_entries=tuple(path.removeprefix("$.") for path in node.layout.unmatched),
+            mig_differences={
                 each.gpu.uuid: str(each) for each in mig_differences(mig_layouts, node.gpus)
             },
-            "devices": [
-                {"resource": each.resource, "id": each.device_id, "owner": str(each.owner or "")}
+            devices=tuple(
+                ReportedDevice(each.resource, id=each.device_id, owner=str(each.owner or ""))
                 for each in node.held.values()
-            ],
-            "allocations": [
-                _origins(allocation, resolved) for allocation, resolved in self._service.resolved()
-            ],
-            "unheard_resources": list(self._unheard()),
-            "resources": [
-                {"name": name, "registered_at": since}
-                for name, since in self._registrations().items()
-            ],
-        }
+            ),
+            allocations=tuple(
+                _allocation(allocation, resolved)
+                for allocation, resolved in self._service.resolved()
+            ),
+            unheard_resources=tuple(self._unheard()),
+        )
 
 
-def _config(watch: ConfigWatch) -> dict[str, Any]:
+def _config(watch: ConfigWatch, label_problem: str) -> ReportedConfig:
     """Returns which config is in force, and why the present content is not where it is not."""
     config, problem = watch.config, watch.problem
-    return {
-        "path": str(Path(watch.present.place).absolute()),
-        "name": watch.in_force.name,
-        "chosen_by": watch.in_force.chosen_by,
-        "is_kept": watch.is_kept,
-        "digest": config.digest,
-        "rules": len(config.rules),
-        "error": problem.message if problem else None,
-        "hint": problem.hint if problem else None,
-        "in_part": watch.in_part,
-    }
+    return ReportedConfig(
+        path=str(Path(watch.present.place).absolute()),
+        digest=config.digest,
+        rules=len(config.rules),
+        error=problem.message if problem else None,
+        hint=problem.hint if problem else None,
+        in_part=watch.in_part,
+        name=watch.in_force.name,
+        chosen_by=watch.in_force.chosen_by,
+        is_kept=watch.is_kept,
+        label_problem=label_problem,
+    )
 
 
-def _origins(allocation: Allocation, resolved: ResolvedLimits) -> dict[str, Any]:
+def _allocation(allocation: Allocation, resolved: ResolvedLimits) -> ReportedAllocation:
     """Returns what an allocation asked for, and where each value of its limits comes from."""
     asked = {device.uuid: device for device in resolved.asked.devices}
-    return {
-        "allocation": allocation.allocation_id,
-        "owner": str(allocation.owner or "unknown"),
-        "shim_build": allocation.shim_build,
-        "devices": [
-            {
-                "gpu": device.uuid,
-                "asked_core_percent": asked[device.uuid].core_percent,
-                "asked_memory_bytes": asked[device.uuid].memory_limit_bytes,
-                "core": str(origins.core),
-                "memory": str(origins.memory),
-                "compute": str(origins.compute),
-            }
+    return ReportedAllocation(
+        allocation=allocation.allocation_id,
+        owner=str(allocation.owner or "unknown"),
+        devices=tuple(
+            ReportedGpu(
+                gpu=device.uuid,
+                core=str(origins.core),
+                memory=str(origins.memory),
+                compute=str(origins.compute),
+                asked_core_percent=asked[device.uuid].core_percent,
+                asked_memory_bytes=asked[device.uuid].memory_limit_bytes,
+            )
             for device, origins in zip(resolved.limits.devices, resolved.origins, strict=True)
-        ],
-    }
+        ),
+        shim_build=allocation.shim_build,
+    )
 
 
 def _verdict(problem: str | None) -> Response:

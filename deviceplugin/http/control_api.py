@@ -3,17 +3,13 @@
 ``GET /v1/state`` gives the agent's state (`agent_state`), ``GET /v1/config`` every value of its
 config with where it comes from, ``GET /metrics`` what scrapers get; ``POST`` and ``DELETE`` of
 ``/v1/allocations/ID/override`` set and clear an `Override`. Both answer with the limits before and
-after; what is not done is answered with ``{"message": …, "hint": …}``: 400 for a request that is
+after (`ChangedLimits`); what is not done is answered with a `Problem`: 400 for a request that is
 none, 404 for an allocation that is not there, 409 for a refusal.
-
-`changed_limits` is the answer's form, which `vgpuctl set` prints.
 """
 
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
 from wsgiref.types import StartResponse, WSGIEnvironment
 
 import msgspec
@@ -23,26 +19,15 @@ from werkzeug.wrappers import Request, Response
 
 from deviceplugin.log import event
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.policy.limit_changes import changed_limits
-from libvgpu.decoding import json_decoder
+from deviceplugin.pages.changes import OVERRIDE, Problem
+from deviceplugin.pages.config import ConfigInForce
+from deviceplugin.pages.state import AgentReport
+from deviceplugin.policy.limits.changes import changed_limits
 from libvgpu.errors import UnknownAllocation, VgpuError
-from libvgpu.limits import WHOLE_CORE_PERCENT
-from libvgpu.sizes import MAX_BYTES, MIN_BYTES
 
 from .application import FAULT, application
 
 _JSON = "application/json"
-
-
-class OverrideRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of a POST: at least one value; one that is left out stays as it is."""
-
-    core_percent: Annotated[int, msgspec.Meta(ge=1, le=WHOLE_CORE_PERCENT)] | None = None
-    memory_bytes: Annotated[int, msgspec.Meta(ge=MIN_BYTES, le=MAX_BYTES)] | None = None
-    compute: Literal["strict", "elastic", "off"] | None = None
-
-
-_OVERRIDE = json_decoder(OverrideRequest)
 
 
 class _AllocationId(BaseConverter):
@@ -58,8 +43,8 @@ class ControlApi:
         self,
         set_override: Callable[[str, Override], LimitChange],
         clear_override: Callable[[str], LimitChange],
-        state: Callable[[], Mapping[str, Any]],
-        config: Callable[[], Mapping[str, Any]] = dict,
+        state: Callable[[], AgentReport],
+        config: Callable[[], ConfigInForce] = lambda: ConfigInForce("", ()),
         metrics: Callable[[Request], Response] = lambda request: Response(),
     ) -> None:
         """Makes the application.
@@ -112,8 +97,7 @@ class ControlApi:
     def _change(self, allocation_id: str, request: Request) -> LimitChange:
         if request.method == "DELETE":
             return self._clear(allocation_id)
-        asked = _OVERRIDE.decode(request.get_data())
-        override = Override(asked.core_percent, asked.memory_bytes, asked.compute)
+        override = OVERRIDE.decode(request.get_data()).override()
         if override == Override():
             raise msgspec.ValidationError(
                 "it sets nothing; give core_percent, memory_bytes or compute"
@@ -121,16 +105,16 @@ class ControlApi:
         return self._set(allocation_id, override)
 
 
-def _text(value: Mapping[str, Any]) -> str:
-    return json.dumps(value) + "\n"
+def _text(value: msgspec.Struct) -> str:
+    return msgspec.json.encode(value).decode() + "\n"
 
 
-def _json(status: HTTPStatus, value: Mapping[str, Any]) -> Response:
+def _json(status: HTTPStatus, value: msgspec.Struct) -> Response:
     return Response(_text(value), status, content_type=_JSON)
 
 
 def _problem(status: HTTPStatus, message: str, hint: str | None = None) -> Response:
-    return _json(status, {"message": message, "hint": hint})
+    return _json(status, Problem(message, hint))
 
 
 def _tell(error: HTTPException) -> tuple[str, str]:
@@ -141,4 +125,4 @@ def _tell(error: HTTPException) -> tuple[str, str]:
     if isinstance(error, MethodNotAllowed):
         allowed = sorted(set(error.valid_methods or ()) - {"HEAD"})
         message = f"allowed are: {', '.join(allowed)}"
-    return _text({"message": message, "hint": None}), _JSON
+    return _text(Problem(message)), _JSON

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from deviceplugin.model.held_devices import Held
-from deviceplugin.policy.layout import Layout
+from deviceplugin.policy.devices.layout import Layout
 
 from .metric_names import GPU_WITHHELD, RESOURCE_DEVICES, RESOURCE_DEVICES_HELD, Family
 

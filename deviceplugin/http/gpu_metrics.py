@@ -8,8 +8,8 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, gpu_of, half_of
-from deviceplugin.policy.device_resources import is_well
-from deviceplugin.policy.layout import Layout
+from deviceplugin.policy.devices.device_resources import is_well
+from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.watch.report import WatchFindings
 from libvgpu.arbitration import ArbiterCounters
 from libvgpu.limits import ContainerLimits

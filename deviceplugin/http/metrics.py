@@ -36,7 +36,7 @@ _ALLOCATE_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1
 class NodeCollector:
     """Turns the service's state into metric families at every scrape."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a source for each family of metrics
         self,
         service: SliceService,
         store: SliceStore,

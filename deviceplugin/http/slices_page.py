@@ -10,11 +10,10 @@ from pathlib import Path
 import msgspec
 
 from deviceplugin import runtime
-from deviceplugin.policy.known_gpus import devices
+from deviceplugin.pages.slices import NodeSlices, Source, node_gpus, without_commands
+from deviceplugin.policy.devices.known_gpus import devices
 from deviceplugin.store.node_state import NodeState
 from libvgpu.slices import read_slices
-
-from .node_slices import NodeSlices, Source, node_gpus, without_commands
 
 
 class SlicesPage:

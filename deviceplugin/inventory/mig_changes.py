@@ -103,9 +103,11 @@ class _Cutter:
     def _end_all(self) -> None:
         for name, info in self._infos():
             for instance in self._listed(
-                self._nvml.nvmlDeviceGetGpuInstances, self._handle, info.id,
+                self._nvml.nvmlDeviceGetGpuInstances,
+                self._handle,
+                info.id,
                 self._nvml.c_nvmlGpuInstance_t,
-            ):  # fmt: skip
+            ):
                 for computing in self._compute_instances(instance):
                     self._nvml.nvmlComputeInstanceDestroy(computing)
                 self._nvml.nvmlGpuInstanceDestroy(instance)
@@ -116,10 +118,12 @@ class _Cutter:
             computing
             for _, info in self._compute_infos(instance)
             for computing in self._listed(
-                self._nvml.nvmlGpuInstanceGetComputeInstances, instance, info.id,
+                self._nvml.nvmlGpuInstanceGetComputeInstances,
+                instance,
+                info.id,
                 self._nvml.c_nvmlComputeInstance_t,
             )
-        ]  # fmt: skip
+        ]
 
     def _compute_infos(self, instance: Any) -> Iterator[tuple[int, Any]]:
         for number in range(self._nvml.NVML_COMPUTE_INSTANCE_PROFILE_COUNT):

@@ -2,7 +2,7 @@
 
 Safe to use from several threads. A changed CA makes a new client, a refused token is read again;
 the one before is left to whoever is in a call with it. A peer that is gone without a word is
-noticed by the kernel's probes, within `SILENT_S` also where nobody writes, as in a watch.
+noticed by the kernel's probes, within 25 s also where nobody writes, as in a watch.
 """
 
 import socket
@@ -15,8 +15,7 @@ from lightkube.config.client_adapter import BearerTokenFileAuth
 from deviceplugin import runtime
 
 TIMEOUT_S = 5.0
-#: After this the kernel gives up a connection whose peer acknowledges nothing.
-SILENT_S = 25
+#: After 25 s the kernel gives up a connection whose peer acknowledges nothing.
 _IDLE_S, _INTERVAL_S, _PROBES = 10, 5, 3
 _MOST_CONNECTIONS = 128
 

@@ -18,11 +18,11 @@ from typing import Protocol
 from deviceplugin import runtime
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.held_devices import Held
-from deviceplugin.model.published import INVENTORY_KEY
-from deviceplugin.policy.layout import Layout
-from deviceplugin.policy.published_inventory import NodeMoment, published_node
-from deviceplugin.policy.published_size import fitted_value
-from deviceplugin.policy.published_slices import Holdings, half_until_s
+from deviceplugin.pages.published import INVENTORY_KEY
+from deviceplugin.policy.devices.layout import Layout
+from deviceplugin.policy.published.inventory import NodeMoment, published_node
+from deviceplugin.policy.published.size import fitted_value
+from deviceplugin.policy.published.slices import Holdings, half_until_s
 from deviceplugin.store.node_state import NodeState
 from libvgpu.errors import VgpuError
 

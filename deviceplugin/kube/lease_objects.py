@@ -12,7 +12,7 @@ from lightkube.models.meta_v1 import ObjectMeta, OwnerReference
 from lightkube.resources.coordination_v1 import Lease
 from lightkube.types import PatchType
 
-from deviceplugin.model.published import COMPONENT, COMPONENT_LABEL
+from deviceplugin.pages.published import COMPONENT, COMPONENT_LABEL
 
 from .api_client import ApiRefused, ApiServer
 

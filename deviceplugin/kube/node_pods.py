@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from deviceplugin import runtime
 from deviceplugin.model.pod_requests import PodRequest
-from deviceplugin.policy.bound_pods import BoundPods, PodName
+from deviceplugin.policy.pairing.bound_pods import BoundPods, PodName
 
 from .api_client import ApiServer
 from .list_watch import EventType, Follower

@@ -94,9 +94,13 @@ class ObjectList(Generic[_T]):
             if token:
                 params["continue"] = token
             content = call(
-                self._api, "GET", self._path, params=params,
-                most_bytes=MOST_PAGE_BYTES, timeout_s=_PAGE_TIMEOUT_S,
-            )  # fmt: skip
+                self._api,
+                "GET",
+                self._path,
+                params=params,
+                most_bytes=MOST_PAGE_BYTES,
+                timeout_s=_PAGE_TIMEOUT_S,
+            )
             page = self._decoded(content)
             for each in page.items or ():
                 kept = self._trim(each) if self._trim is not None else each

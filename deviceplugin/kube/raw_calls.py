@@ -89,9 +89,13 @@ def stream(
         raise ApiNotReached(f"the CA of the API server cannot be read: {error.strerror}") from None
     try:
         with client.stream(
-            method, path, params=dict(params or {}), content=content, headers=headers,
+            method,
+            path,
+            params=dict(params or {}),
+            content=content,
+            headers=headers,
             timeout=timeout,
-        ) as response:  # fmt: skip
+        ) as response:
             if response.status_code >= HTTPStatus.BAD_REQUEST:
                 _refuse(api, response)
             yield response

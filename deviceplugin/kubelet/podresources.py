@@ -10,7 +10,7 @@ from deviceplugin.kubelet.protos import podresources_v1_pb2 as pb
 from deviceplugin.kubelet.protos import podresources_v1_pb2_grpc as rpc
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.units import fraction_resources
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from libvgpu.errors import VgpuError
 
 from .transport import dial, why

@@ -17,7 +17,7 @@ from deviceplugin.kube import pod_wire
 from deviceplugin.kube.node_pods import PodTable
 from deviceplugin.kubelet.protos import pods_v1alpha1_pb2 as pb
 from deviceplugin.kubelet.protos import pods_v1alpha1_pb2_grpc as rpc
-from deviceplugin.policy.bound_pods import BoundPods
+from deviceplugin.policy.pairing.bound_pods import BoundPods
 
 from .transport import dial, why
 

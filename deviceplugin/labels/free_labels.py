@@ -35,7 +35,7 @@ def largest_slice(slices: Sequence[FreeSlice]) -> FreeSlice:
     """Returns the GPU with room for the largest slice; ``slices`` has one at least."""
 
     def size(part: FreeSlice) -> tuple[float, int, int]:
-        shares = part.core_percent / 100, part.memory_bytes / max(1, part.total_bytes)
-        return min(shares), part.core_percent, part.memory_bytes
+        parts = part.core_percent / 100, part.memory_bytes / max(1, part.total_bytes)
+        return min(parts), part.core_percent, part.memory_bytes
 
     return max(slices, key=size)

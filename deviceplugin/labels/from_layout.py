@@ -5,9 +5,9 @@ from collections.abc import Container
 from deviceplugin.model.allocations import AllocationBook
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half
-from deviceplugin.policy.device_resources import is_well
-from deviceplugin.policy.layout import Layout, SharedGpu
-from deviceplugin.policy.offer import unit_names, withdrawn
+from deviceplugin.policy.devices.device_resources import is_well
+from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.policy.devices.offer import unit_names, withdrawn
 
 from .offered import FreeSlice, SharedResource, SharingStrategy
 

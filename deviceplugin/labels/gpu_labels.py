@@ -20,9 +20,17 @@ from .values import label_value
 
 #: By the major number of the compute capability; those of which one has two are asked first.
 _FAMILIES = {
-    1: "tesla", 2: "fermi", 3: "kepler", 5: "maxwell", 6: "pascal", 7: "volta", 8: "ampere",
-    9: "hopper", 10: "blackwell", 12: "blackwell",
-}  # fmt: skip
+    1: "tesla",
+    2: "fermi",
+    3: "kepler",
+    5: "maxwell",
+    6: "pascal",
+    7: "volta",
+    8: "ampere",
+    9: "hopper",
+    10: "blackwell",
+    12: "blackwell",
+}
 _LATER_FAMILIES = {7: (5, "turing"), 8: (9, "ada-lovelace")}
 
 

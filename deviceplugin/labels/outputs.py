@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from deviceplugin.config.label_settings import LabelSettings, LabelTarget
+from deviceplugin.model.label_settings import LabelSettings, LabelTarget
 from libvgpu.errors import VgpuError
 
 from .feature_file import FeatureFile, StandardOutput

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from deviceplugin import runtime
-from deviceplugin.config.label_settings import LabelSettings, LabelTarget
 from deviceplugin.log import event
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.label_settings import LabelSettings, LabelTarget
 from libvgpu.errors import VgpuError
 
 from .machine import read_machine

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from deviceplugin.config.label_settings import LabelSettings
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.label_settings import LabelSettings
 from deviceplugin.store.node_state import NodeState
 
 from .from_layout import free_slices, shared_resources

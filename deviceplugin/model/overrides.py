@@ -1,12 +1,12 @@
 """What `vgpuctl set` says of one container, as values.
 
 An `Override` is kept with the container's allocation and in the agent's checkpoint until it is
-cleared or the container ends. What it is worth next to the config's rules, `limits_resolver` says.
+cleared or the container ends. What it is worth next to the config's rules, `limits.resolver` says.
 """
 
 from dataclasses import dataclass
 
-from libvgpu.limits import ContainerLimits
+from libvgpu.limits import ComputeMode, ContainerLimits
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,12 +16,12 @@ class Override:
     Attributes:
         core_percent: of one GPU, 1..100.
         memory_bytes: at least 1.
-        compute: ``strict``, ``elastic`` or ``off``; family vgpu only.
+        compute: family vgpu only.
     """
 
     core_percent: int | None = None
     memory_bytes: int | None = None
-    compute: str | None = None
+    compute: ComputeMode | None = None
 
     def over(self, older: "Override | None") -> "Override":
         """Returns this one where it says something, ``older`` elsewhere."""

@@ -20,7 +20,6 @@ from .processes import ask_tool
 TOOL = "nvidia-cuda-mps-control"
 READY_COMMAND = "get_default_active_thread_percentage"
 _ASK_TIMEOUT_S = 5.0
-_POLL_S = 0.1
 _SAID_MOST = 200
 _ANSWER_MOST = 64 << 10
 

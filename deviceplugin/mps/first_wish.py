@@ -8,15 +8,16 @@ nothing is under MPS. What the agent says later takes the place of all this. Rea
 """
 
 import logging
+from functools import partial
 from pathlib import Path
 
-from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.mps_root import check_mps_root
-from deviceplugin.config.source import ConfigSource
+from deviceplugin.config.source import ConfigSource, parse_text
 from deviceplugin.inventory.nvml import Inventory
 from deviceplugin.log import event
-from deviceplugin.policy.first_config import Candidates
-from deviceplugin.policy.layout import absent_devices
+from deviceplugin.model.agent_config import AgentConfig
+from deviceplugin.policy.devices.first_config import Candidates
+from deviceplugin.policy.devices.layout import absent_devices
 from deviceplugin.store.kept_config import KeptConfig
 from libvgpu.errors import ConfigError, MpsError
 
@@ -48,15 +49,16 @@ def first_wish(
         if root is None:
             check_mps_root(config.mps_root, config.places, (run_dir, state_dir))
 
+    parse = partial(parse_text, check_node=check_node)
     source, file = ConfigSource(config), KeptConfig(state_dir)
     kept = file.found()
     if not source.has_names:
-        candidates = Candidates(source.read(), kept, (), check_node, file.record)
+        candidates = Candidates(source.read(), kept, parse, file.record)
         return _by_config(candidates, inventory, root)
     if kept is None or isinstance(kept, ConfigError):
         return _waits("it has not yet chosen one of the named configs")
     try:
-        candidates = Candidates(kept, None, (), check_node, file.record)
+        candidates = Candidates(kept, None, parse, file.record)
         return _by_config(candidates, inventory, root)
     except ConfigError as error:
         return _waits(error.message)

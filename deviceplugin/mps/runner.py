@@ -164,7 +164,7 @@ class Runner:
             event(logging.ERROR, error.message)
 
 
-def run(
+def run(  # noqa: PLR0913 - a parameter for each option
     config: Path,
     run_dir: Path,
     inventory: Inventory,

@@ -16,14 +16,16 @@ there keeps its meaning, and what is new is a new field.
 """
 
 import fcntl
-import json
 import os
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
+import msgspec
+
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import MpsError
 
 READY, STARTING, STOPPING, FAILED = "ready", "starting", "stopping", "failed"
@@ -82,6 +84,10 @@ class MpsState:
     gpus: Mapping[str, GpuMps] = field(default_factory=dict)
 
 
+_Content = TypeVar("_Content")
+_WANTED, _STATE = json_decoder(Wanted), json_decoder(MpsState)
+
+
 def mps_directory(run_dir: Path) -> Path:
     """Returns where everything of MPS is in a run directory."""
     return run_dir / "mps"
@@ -125,14 +131,7 @@ def read_wanted(run_dir: Path) -> Wanted | None:
     Raises:
         MpsError: the file is damaged.
     """
-    found = _read(wanted_path(run_dir))
-    if found is None:
-        return None
-    try:
-        gpus = {str(gpu): bool(occupied) for gpu, occupied in found["gpus"].items()}
-        return Wanted(str(found["token"]), gpus, str(found.get("root", "")))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise MpsError(f"{wanted_path(run_dir)} is damaged: {error!r}") from None
+    return _read(wanted_path(run_dir), _WANTED)
 
 
 def write_wanted(run_dir: Path, wanted: Wanted) -> None:
@@ -141,8 +140,7 @@ def write_wanted(run_dir: Path, wanted: Wanted) -> None:
     Raises:
         MpsError: it cannot be written.
     """
-    content = {"token": wanted.token, "gpus": dict(wanted.gpus), "root": wanted.root}
-    _write(wanted_path(run_dir), content)
+    _write(wanted_path(run_dir), wanted)
 
 
 def read_state(run_dir: Path) -> MpsState | None:
@@ -151,20 +149,7 @@ def read_state(run_dir: Path) -> MpsState | None:
     Raises:
         MpsError: the file is damaged.
     """
-    found = _read(state_path(run_dir))
-    if found is None:
-        return None
-    try:
-        gpus = {str(gpu): _gpu(values) for gpu, values in found["gpus"].items()}
-        return MpsState(str(found["token"]), str(found.get("problem", "")), gpus)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise MpsError(f"{state_path(run_dir)} is damaged: {error!r}") from None
-
-
-def _gpu(values: Mapping[str, Any]) -> GpuMps:
-    """Leaves out what a newer runner says: it outlives agents, and one may be put back."""
-    known = {each.name for each in fields(GpuMps)}
-    return GpuMps(**{name: value for name, value in values.items() if name in known})
+    return _read(state_path(run_dir), _STATE)
 
 
 def write_state(run_dir: Path, state: MpsState) -> None:
@@ -173,27 +158,25 @@ def write_state(run_dir: Path, state: MpsState) -> None:
     Raises:
         MpsError: it cannot be written.
     """
-    gpus = {gpu: asdict(each) for gpu, each in state.gpus.items()}
-    _write(state_path(run_dir), {"token": state.token, "problem": state.problem, "gpus": gpus})
+    _write(state_path(run_dir), state)
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path, decoder: "msgspec.json.Decoder[_Content]") -> _Content | None:
     try:
-        found = json.loads(path.read_text())
+        return decoder.decode(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except OSError as error:
         raise MpsError(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise MpsError(f"{path} is damaged: it is not an object")
-    return found
+    except (ValueError, RecursionError) as error:
+        raise MpsError(f"{path} is damaged: {error}") from None
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write(path: Path, content: Wanted | MpsState) -> None:
     draft = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        draft.write_text(json.dumps(content) + "\n")
+        draft.write_bytes(msgspec.json.encode(content) + b"\n")
         draft.replace(path)
     except OSError as error:
         raise MpsError(f"{path} cannot be written: {error.strerror}") from None

@@ -1,4 +1,6 @@
-"""Watches for another device plugin of the same GPUs (`policy.foreign_plugins` says what is one).
+"""Watches for another device plugin of the same GPUs.
+
+What is one, `policy.devices.foreign_plugins` says.
 
 `look` is of the agent's loop. What was seen twice running is told, in the log and as an Event of
 the Node, since the kubelet's file may still name a resource that ended, ours or another's, until it
@@ -13,7 +15,11 @@ from pathlib import Path
 
 from deviceplugin.log import event
 from deviceplugin.model.notices import EventReason, node_notice
-from deviceplugin.policy.foreign_plugins import DevicePlugins, ForeignPlugins, foreign_plugins
+from deviceplugin.policy.devices.foreign_plugins import (
+    DevicePlugins,
+    ForeignPlugins,
+    foreign_plugins,
+)
 
 from .kubelet_checkpoint import NAME, registered_devices
 

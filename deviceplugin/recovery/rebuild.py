@@ -18,8 +18,8 @@ from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half, gpu_of, shown, unit_name, unit_number
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
-from deviceplugin.policy.layout import Layout
+from deviceplugin.policy.devices.layout import Layout
+from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY
 from libvgpu.allocation_dirs import AllocationMeta
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family

@@ -8,10 +8,10 @@ two pods have: one of them has ended, and the kubelet writes its record again be
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from deviceplugin.config.whole_devices import ReplicaKind
 from deviceplugin.model.allocations import Allocation, Owner
-from deviceplugin.policy.layout import Layout
-from deviceplugin.policy.mps_replicas import replica_allocation
+from deviceplugin.model.whole_devices import ReplicaKind
+from deviceplugin.policy.devices.layout import Layout
+from deviceplugin.policy.devices.mps_replicas import replica_allocation
 from libvgpu.allocation_dirs import AllocationMeta
 from libvgpu.errors import AllocationRefused
 

@@ -3,21 +3,24 @@
 import os
 import socket
 import sys
+import threading
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import click
 
 from deviceplugin import log
-from deviceplugin.config.fractional import Placement
 from deviceplugin.config.loading import is_domain
 from deviceplugin.heap import return_freed_memory
-from deviceplugin.http.calls import Limits
-from deviceplugin.http.certificate import Certificate
-from deviceplugin.http.listeners import join_address, split_address, tcp_listener
 from deviceplugin.kube.api_client import SERVICE_ACCOUNT, ApiServer
+from deviceplugin.model.fractional import Placement
 from deviceplugin.scheduler.cluster.freshness import DEFAULT_LIMIT_S
 from deviceplugin.scheduler.cluster.quota_file import QuotaFile
 from deviceplugin.scheduler.wire.volcano import DEFAULT_WEIGHT
+from deviceplugin.serving.calls import Limits
+from deviceplugin.serving.certificate import Certificate
+from deviceplugin.serving.listeners import join_address, split_address, tcp_listener
 from deviceplugin.stopping import stop_on_signals
 from libvgpu.errors import UsageError, VgpuError
 
@@ -25,7 +28,7 @@ from .program import Settings, run
 
 _POLICIES = click.Choice([each.value for each in Placement])
 _DOMAIN = "nvidia.com"
-_ANY_HOST = ("0.0.0.0", "::")
+_ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - told apart, not listened on
 
 
 @click.command(
@@ -133,90 +136,121 @@ _ANY_HOST = ("0.0.0.0", "::")
     show_default=True,
     help="Directory with token, ca.crt and namespace.",
 )
-def main(
-    address: str,
-    config: Path | None,
-    namespace: str | None,
-    tls_dir: Path | None,
-    client_ca: Path | None,
-    plain_http: bool,
-    resource_domain: str,
-    pod_selector: str,
-    node_policy: str,
-    gpu_policy: str | None,
-    bind: bool,
-    wakes: bool,
-    leader_elect: bool,
-    lease: str,
-    election_namespace: str,
-    advertise: str,
-    tls_name: str,
-    state_limit: float,
-    body_limit: int,
-    volcano_weight: int,
-    service_account: Path,
-) -> None:
+def main(**given: Any) -> None:
     """Serves until SIGTERM or SIGINT; exit status 2 for a wrong option or config, 1 for others."""
     return_freed_memory()
     log.set_up()
     stop = stop_on_signals()
     try:
-        if (tls_dir is None) != plain_http:
-            raise UsageError("give either --tls-dir DIR or --plain-http")
-        if client_ca is not None and plain_http:
-            raise UsageError("--client-ca needs --tls-dir: without TLS nobody shows a certificate")
-        quota_file = QuotaFile(config) if config is not None else None
-        domain = resource_domain or (quota_file.config.resource_domain if quota_file else _DOMAIN)
-        if not is_domain(domain):
-            raise UsageError(f"--resource-domain {domain!r} is not a domain name like nvidia.com")
-        api = ApiServer.from_environment(os.environ, service_account)
-        if api is None:
-            raise VgpuError(
-                "there is no API server to ask: KUBERNETES_SERVICE_HOST is not set, or "
-                f"{service_account} has no token and ca.crt; it must run in a pod with a service "
-                "account"
-            )
-        if advertise and not split_address(advertise, "--advertise")[0]:
-            raise UsageError(f"--advertise {advertise!r} has no host, and must say which one")
-        where = namespace or api.namespace
-        listening = tcp_listener(address, "--address")
-        limits = Limits(body_bytes=body_limit << 20, bodies_bytes=max(96, 4 * body_limit) << 20)
-        run(
-            Settings(
-                namespace=where,
-                domain=domain,
-                node_policy=Placement(node_policy),
-                gpu_policy=Placement(gpu_policy) if gpu_policy else None,
-                pod_selector=pod_selector,
-                binds=bind,
-                wakes=wakes,
-                lease=lease if leader_elect else "",
-                election_namespace=election_namespace,
-                advertised=advertise or _advertised(listening),
-                tls=tls_dir,
-                tls_name=tls_name or f"{lease}.{where}.svc",
-                state_limit_s=state_limit,
-                volcano_weight=volcano_weight,
-                limits=limits,
-            ),
-            api,
-            quota_file,
-            listening,
-            _certificate(tls_dir, client_ca) if tls_dir is not None else None,
-            stop,
-        )
+        _serve(Given(**given), stop)
     except VgpuError as error:
         hint = f" (hint: {error.hint})" if error.hint else ""
         click.echo(f"scheduler: {error.message}{hint}", err=True)
         sys.exit(error.exit_status)
 
 
-def _certificate(directory: Path, client_ca: Path | None) -> Certificate:
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The options, by their names."""
+
+    address: str
+    config: Path | None
+    namespace: str | None
+    tls_dir: Path | None
+    client_ca: Path | None
+    plain_http: bool
+    resource_domain: str
+    pod_selector: str
+    node_policy: str
+    gpu_policy: str | None
+    bind: bool
+    wakes: bool
+    leader_elect: bool
+    lease: str
+    election_namespace: str
+    advertise: str
+    tls_name: str
+    state_limit: float
+    body_limit: int
+    volcano_weight: int
+    service_account: Path
+
+    @property
+    def limits(self) -> Limits:
+        """What clients may take of the server."""
+        return Limits(
+            body_bytes=self.body_limit << 20, bodies_bytes=max(96, 4 * self.body_limit) << 20
+        )
+
+
+def _serve(given: Given, stop: threading.Event) -> None:
+    _check_tls(given)
+    quota_file = QuotaFile(given.config) if given.config is not None else None
+    domain = _domain(given, quota_file)
+    api = _api_server(given.service_account)
+    if given.advertise and not split_address(given.advertise, "--advertise")[0]:
+        raise UsageError(f"--advertise {given.advertise!r} has no host, and must say which one")
+    listening = tcp_listener(given.address, "--address")
+    settings = _settings(
+        given, domain, given.namespace or api.namespace, given.advertise or _advertised(listening)
+    )
+    run(settings, api, quota_file, listening, _certificate(given), stop)
+
+
+def _check_tls(given: Given) -> None:
+    if (given.tls_dir is None) != given.plain_http:
+        raise UsageError("give either --tls-dir DIR or --plain-http")
+    if given.client_ca is not None and given.plain_http:
+        raise UsageError("--client-ca needs --tls-dir: without TLS nobody shows a certificate")
+
+
+def _domain(given: Given, quota_file: QuotaFile | None) -> str:
+    of_config = quota_file.config.resource_domain if quota_file is not None else _DOMAIN
+    domain = given.resource_domain or of_config
+    if not is_domain(domain):
+        raise UsageError(f"--resource-domain {domain!r} is not a domain name like nvidia.com")
+    return domain
+
+
+def _api_server(service_account: Path) -> ApiServer:
+    api = ApiServer.from_environment(os.environ, service_account)
+    if api is None:
+        raise VgpuError(
+            "there is no API server to ask: KUBERNETES_SERVICE_HOST is not set, or "
+            f"{service_account} has no token and ca.crt; it must run in a pod with a service "
+            "account"
+        )
+    return api
+
+
+def _settings(given: Given, domain: str, namespace: str, advertised: str) -> Settings:
+    return Settings(
+        namespace=namespace,
+        domain=domain,
+        node_policy=Placement(given.node_policy),
+        gpu_policy=Placement(given.gpu_policy) if given.gpu_policy else None,
+        pod_selector=given.pod_selector,
+        binds=given.bind,
+        wakes=given.wakes,
+        lease=given.lease if given.leader_elect else "",
+        election_namespace=given.election_namespace,
+        advertised=advertised,
+        tls=given.tls_dir,
+        tls_name=given.tls_name or f"{given.lease}.{namespace}.svc",
+        state_limit_s=given.state_limit,
+        volcano_weight=given.volcano_weight,
+        limits=given.limits,
+    )
+
+
+def _certificate(given: Given) -> Certificate | None:
+    if given.tls_dir is None:
+        return None
     try:
-        return Certificate(directory, client_ca)
+        return Certificate(given.tls_dir, given.client_ca)
     except OSError as error:
-        and_ca = f", or --client-ca {client_ca} is none" if client_ca is not None else ""
-        raise UsageError(f"--tls-dir {directory} has no certificate{and_ca}: {error}") from None
+        and_ca = f", or --client-ca {given.client_ca} is none" if given.client_ca else ""
+        raise UsageError(f"--tls-dir {given.tls_dir} has no certificate{and_ca}: {error}") from None
 
 
 def _advertised(listening: socket.socket) -> str:

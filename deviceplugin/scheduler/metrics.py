@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry, Counter, Histogram, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
-from deviceplugin.http.calls import Answer, Call
 from deviceplugin.http.metric_names import Family as MetricFamily
 from deviceplugin.http.metric_names import MetricName
 from deviceplugin.scheduler.answers.judging import Finding
 from deviceplugin.scheduler.binding.binder import BindOutcome
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.cluster.fragmentation import Fragmentation, Free
+from deviceplugin.serving.calls import Answer, Call
 from libvgpu.limits import WHOLE_CORE_PERCENT
 
 from . import metric_names as names

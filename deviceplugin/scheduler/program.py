@@ -10,11 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deviceplugin.config.fractional import Placement
-from deviceplugin.http.calls import Limits
-from deviceplugin.http.certificate import Certificate
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.log import event
+from deviceplugin.model.fractional import Placement
 from deviceplugin.scheduler.answers.extender import Extender
 from deviceplugin.scheduler.binding.binder import Binder
 from deviceplugin.scheduler.binding.former_lease import FormerLease
@@ -30,6 +28,8 @@ from deviceplugin.scheduler.wire.bind_call import BindCall
 from deviceplugin.scheduler.wire.forwarding import Forwarder
 from deviceplugin.scheduler.wire.server import CALLS, Endpoints, extender_server
 from deviceplugin.scheduler.wire.volcano import DEFAULT_WEIGHT, VolcanoExtender
+from deviceplugin.serving.calls import Limits
+from deviceplugin.serving.certificate import Certificate
 
 from .metrics import ClusterCollector, Counts, MetricsPage
 

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deviceplugin.cdi.mig_minors import MigMinors, capability_nodes
-from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
+from deviceplugin.model.device_forms import DeviceForms, IdStrategy, ListStrategy, annotation_key
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
-from deviceplugin.policy.device_resources import place_of
+from deviceplugin.policy.devices.device_resources import place_of
 from libvgpu.errors import InventoryError
 
 VISIBLE_DEVICES = "NVIDIA_VISIBLE_DEVICES"

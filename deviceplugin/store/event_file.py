@@ -20,7 +20,7 @@ import msgspec
 from deviceplugin import runtime
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import Notice
-from libvgpu.decoding import json_decoder
+from deviceplugin.pages.events import EVENT, KeptEvent
 
 FILE = "events.jsonl"
 MOST_BYTES = 256 << 10
@@ -28,28 +28,6 @@ REPEAT_S = 60.0
 #: Different ones that are remembered to know a repeat.
 _REMEMBERED = 256
 _MOST_TEXT = 2000
-
-
-class KeptEvent(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One event.
-
-    Attributes:
-        at: seconds since the epoch.
-        reason: as Kubernetes shows it.
-        is_warning: somebody has to do something about it, or has lost something.
-        subject: NAMESPACE/POD/CONTAINER; empty where it concerns the node.
-        left_out: equal ones since the line before of the same content.
-    """
-
-    at: float
-    reason: str
-    text: str
-    is_warning: bool = False
-    subject: str = ""
-    left_out: int = 0
-
-
-_EVENT = json_decoder(KeptEvent)
 
 
 class EventFile:
@@ -133,5 +111,5 @@ def kept_events(state_dir: Path) -> list[KeptEvent]:
             continue
         for line in lines:
             with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
-                found.append(_EVENT.decode(line))
+                found.append(EVENT.decode(line))
     return found

@@ -14,12 +14,13 @@ process has a use for. A file of version 1 (one JSON document) is read, too.
 import json
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import msgspec
 
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.pages.changes import OverrideForm
 from libvgpu.decoding import converter
 from libvgpu.limits import Family
 
@@ -28,7 +29,7 @@ _CRC_DIGITS = 8
 #: Of the monotonic clock: after a reboot they would mean another time.
 _OF_THIS_PROCESS = {"changed_s", "missing_since"}
 _FIELDS = tuple(f.name for f in fields(Allocation) if f.name not in _OF_THIS_PROCESS)
-_allocation_of = converter(Allocation)
+_allocation_of, _override_of = converter(Allocation), converter(OverrideForm)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +129,15 @@ def _version_1(raw: bytes) -> tuple[Allocation, ...]:
 def _row(allocation: Allocation) -> dict[str, Any]:
     row = {name: getattr(allocation, name) for name in _FIELDS}
     row["family"] = allocation.family.name
+    if allocation.override is not None:
+        row["override"] = OverrideForm.of(allocation.override)
     return row
 
 
 def _allocation(row: dict[str, Any]) -> Allocation:
     known = {name: row[name] for name in _FIELDS if name in row}
-    return _allocation_of({**known, "family": Family[row["family"]].value})
+    override = known.pop("override", None)
+    allocation = _allocation_of({**known, "family": Family[row["family"]].value})
+    if override is None:
+        return allocation
+    return replace(allocation, override=_override_of(override).override())

@@ -13,9 +13,9 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from deviceplugin.config.source import ConfigText
 from deviceplugin.log import event
-from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
+from deviceplugin.model.agent_config import ConfigText
+from deviceplugin.policy.devices.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from libvgpu.errors import ConfigError
 
 from .disk import Disk

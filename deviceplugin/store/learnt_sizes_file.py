@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from deviceplugin.log import event
-from deviceplugin.policy.learnt_sizes import GpuKind, LearntSizes, MeasuredSizes, Sizes
+from deviceplugin.policy.limits.learnt_sizes import GpuKind, LearntSizes, MeasuredSizes, Sizes
 from libvgpu.sizes import MAX_BYTES
 
 FILE = "learnt-sizes.json"
@@ -79,6 +79,12 @@ def _load(path: Path) -> LearntSizes:
             }
         )
     except (
-        OSError, ValueError, AttributeError, KeyError, TypeError, OverflowError, RecursionError,
-    ):  # fmt: skip
+        OSError,
+        ValueError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        OverflowError,
+        RecursionError,
+    ):
         return LearntSizes()

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from deviceplugin.cdi.mig_minors import MIG_MINORS, MigMinors, parse_mig_minors
-from deviceplugin.config.device_forms import DeviceForms
+from deviceplugin.model.device_forms import DeviceForms
 from deviceplugin.model.gpus import Gpu
 
 _FILE = Path(MIG_MINORS)

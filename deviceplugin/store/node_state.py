@@ -20,9 +20,9 @@ from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.held_devices import Held
 from deviceplugin.model.notices import EventReason, node_notice
-from deviceplugin.policy import exclusive_gpu, offer
-from deviceplugin.policy.draining import changes, draining, in_force, newly_offered
-from deviceplugin.policy.layout import Layout
+from deviceplugin.policy.devices import exclusive_gpu, offer
+from deviceplugin.policy.devices.draining import changes, draining, in_force, newly_offered
+from deviceplugin.policy.devices.layout import Layout
 from libvgpu.errors import VgpuError
 
 from .checkpoint import Checkpoint, Loaded

@@ -18,14 +18,14 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from deviceplugin.config.device_forms import DeviceForms
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.device_forms import DeviceForms
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu
 from deviceplugin.model.units import Half
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, MIB
-from deviceplugin.policy.exclusive_gpu import is_exclusive
-from deviceplugin.policy.known_gpus import devices
+from deviceplugin.policy.devices.exclusive_gpu import is_exclusive
+from deviceplugin.policy.devices.known_gpus import devices
+from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY, MIB
 from libvgpu import allocation_dirs, region
 from libvgpu.closed_files import close_directory
 from libvgpu.errors import DevicesDifferError, RegionBusyError, RegionError, VgpuError
@@ -41,7 +41,7 @@ from .spare_files import SpareFiles
 
 __all__ = ["Answer", "SliceStore", "container_shim_path"]
 
-SHARED_MEMORY = "/dev/shm"
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the kernel's tmpfs
 PRELOAD_FILE = "/etc/ld.so.preload"
 #: What the agent calls its allocations; those of `vgpuctl run` begin with ``run-``.
 _AGENTS_ID = re.compile(r"[0-9a-f]{12}")

@@ -67,7 +67,10 @@ class StandInKubelet:
         if self._pods is not None:
             self._pods.mkdir(parents=True)
         self._manager = DeviceManager(
-            self.checkpoint, random.Random(seed), affinity, forgets_in_flight
+            self.checkpoint,
+            random.Random(seed),  # noqa: S311 - an order by a seed
+            affinity,
+            forgets_in_flight,
         )
         self._servers: list[Any] = []
 

@@ -67,7 +67,7 @@ class LeanKubelet:
         self.calls: list[Call] = []
         self.listings = self.rejected = 0
         self._directory = directory
-        self._order = random.Random(seed)
+        self._order = random.Random(seed)  # noqa: S311 - an order by a seed
         self._changed = threading.Condition()
         self._pods: dict[str, tuple[LeanPod, bytes]] = {}
         self._servers: list[Any] = []

@@ -18,7 +18,7 @@ from .plugin_client import Plugin
 from .unit_table import UnitTable
 
 
-def choose(
+def choose(  # noqa: C901 - the kubelet's steps in their order
     plugin: Plugin,
     count: int,
     reusable: Set[str],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.policy.learnt_sizes import MeasuredSizes, Sizes
+from deviceplugin.policy.limits.learnt_sizes import MeasuredSizes, Sizes
 from libvgpu.errors import RegionError
 from libvgpu.ledger_view import Ledger, damage, read_ledger
 from libvgpu.limits import ContainerLimits

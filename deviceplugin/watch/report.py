@@ -8,9 +8,9 @@ processes, so of one subject (an allocation, or a GPU for processes of nobody) o
 from collections import Counter
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
-from typing import Any
 
 from deviceplugin.model.allocations import Owner
+from deviceplugin.pages.state import ReportedDamage, ReportedProcess, ReportedWatch
 from libvgpu.sizes import format_size
 
 PAUSE_S = 10.0
@@ -54,17 +54,17 @@ class SeenProcess:
         size = "memory" if self.memory_bytes is None else format_size(self.memory_bytes)
         return f"process {self.pid} ({self.command}) uses {size} of GPU {self.gpu}"
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> ReportedProcess:
         """Returns it as ``/v1/state`` has it."""
-        return {
-            "gpu": self.gpu,
-            "pid": self.pid,
-            "command": self.command,
-            "memory_bytes": self.memory_bytes,
-            "allocation": self.allocation_id,
-            "owner": str(self.owner or "unknown") if self.allocation_id else "",
-            "how": self.how if self.allocation_id else "",
-        }
+        return ReportedProcess(
+            gpu=self.gpu,
+            pid=self.pid,
+            command=self.command,
+            memory_bytes=self.memory_bytes,
+            allocation=self.allocation_id,
+            owner=str(self.owner or "unknown") if self.allocation_id else "",
+            how=self.how if self.allocation_id else "",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +85,13 @@ class DamagedUsage:
         """Its name among the findings."""
         return "damaged", self.allocation_id
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> ReportedDamage:
         """Returns it as ``/v1/state`` has it."""
-        return {
-            "allocation": self.allocation_id,
-            "owner": str(self.owner or "unknown"),
-            "problem": f"the container {self.what}",
-        }
+        return ReportedDamage(
+            allocation=self.allocation_id,
+            owner=str(self.owner or "unknown"),
+            problem=f"the container {self.what}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,19 +129,19 @@ class WatchFindings:
             Counter((each.allocation_id, each.gpu) for each in self.bypassing),
         )
 
-    def shown(self) -> dict[str, Any]:
+    def shown(self) -> ReportedWatch:
         """Returns them as ``/v1/state`` has them."""
-        return {
-            "problem": self.problem,
-            "policy": self.policy,
-            "bypassing_count": len(self.bypassing),
-            "bypassing": [each.shown() for each in self.bypassing[:MOST_SHOWN]],
-            "foreign_count": len(self.foreign),
-            "foreign": [each.shown() for each in self.foreign[:MOST_SHOWN]],
-            "damaged_count": len(self.damaged),
-            "damaged": [each.shown() for each in self.damaged[:MOST_SHOWN]],
-            "ended_count": self.ended,
-        }
+        return ReportedWatch(
+            problem=self.problem,
+            policy=self.policy,
+            bypassing_count=len(self.bypassing),
+            bypassing=tuple(each.shown() for each in self.bypassing[:MOST_SHOWN]),
+            foreign_count=len(self.foreign),
+            foreign=tuple(each.shown() for each in self.foreign[:MOST_SHOWN]),
+            damaged_count=len(self.damaged),
+            damaged=tuple(each.shown() for each in self.damaged[:MOST_SHOWN]),
+            ended_count=self.ended,
+        )
 
 
 @dataclass(slots=True)

@@ -25,10 +25,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from deviceplugin import runtime
-from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.log import LOGGER, event
+from deviceplugin.model.agent_config import WatchPolicy
 from deviceplugin.model.notices import EventReason, node_notice
-from deviceplugin.policy.learnt_sizes import MeasuredSizes
+from deviceplugin.policy.limits.learnt_sizes import MeasuredSizes
 from libvgpu.errors import VgpuError
 
 from . import procfs

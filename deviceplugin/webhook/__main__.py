@@ -9,9 +9,9 @@ import click
 import msgspec
 
 from deviceplugin import log
-from deviceplugin.http.certificate import Certificate
-from deviceplugin.http.listeners import tcp_listener
 from deviceplugin.log import event
+from deviceplugin.serving.certificate import Certificate
+from deviceplugin.serving.listeners import tcp_listener
 from deviceplugin.stopping import stop_on_signals
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import VgpuError

@@ -3,9 +3,9 @@
 import socket
 from http import HTTPStatus
 
-from deviceplugin.http.call_server import CallServer
-from deviceplugin.http.calls import TEXT, Answer, Call, CallRefused, Limits
-from deviceplugin.http.certificate import Certificate
+from deviceplugin.serving.call_server import CallServer
+from deviceplugin.serving.calls import TEXT, Answer, Call, CallRefused, Limits
+from deviceplugin.serving.certificate import Certificate
 
 from .pod_patch import PodRules
 from .review import ReviewError, answer

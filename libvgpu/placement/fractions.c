@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define CORE_UNITS 100
-#define SHARE_PARTS ((__int128)1 << 40)
+#define LEFT_STEPS ((__int128)1 << 40)
 #define FAILED_SLOTS 1024 /* a power of two, above twice PLACEMENT_STEPS */
 #define SCORE_MOST 10
 #define SCORE_OPENING_MOST 3
@@ -40,8 +40,8 @@ static int32_t memory_of(const struct placement_ask *ask, const struct placement
 {
     if (ask->memory > 0)
         return ask->memory;
-    int32_t share = (int32_t)((int64_t)gpu->memory_units * ask->core / CORE_UNITS);
-    return share > 1 ? share : 1; /* implicit_units.default_memory */
+    int32_t units = (int32_t)((int64_t)gpu->memory_units * ask->core / CORE_UNITS);
+    return units > 1 ? units : 1; /* implicit_units.default_memory */
 }
 
 static bool holds(const struct search *search, const struct placement_ask *ask, int32_t place)
@@ -63,8 +63,8 @@ static int64_t left_over(const struct search *search, const struct placement_ask
     const struct placement_gpu *gpu = &search->node->gpus[place];
     int64_t core_left = search->rooms.core[place] - ask->core;
     int64_t memory_left = search->rooms.memory[place] - memory_of(ask, gpu);
-    __int128 shares = (__int128)core_left * gpu->memory_units + (__int128)memory_left * CORE_UNITS;
-    int64_t left = (int64_t)(shares * SHARE_PARTS / ((__int128)CORE_UNITS * gpu->memory_units));
+    __int128 parts = (__int128)core_left * gpu->memory_units + (__int128)memory_left * CORE_UNITS;
+    int64_t left = (int64_t)(parts * LEFT_STEPS / ((__int128)CORE_UNITS * gpu->memory_units));
     uint8_t policy = search->question->gpu_policy;
     bool is_spread =
         policy == PLACEMENT_AS_CONFIGURED ? gpu->is_spread : policy == PLACEMENT_SPREAD;
@@ -228,8 +228,8 @@ static void begin(struct search *search)
     }
 }
 
-/* plans.share_left */
-static double share_left(int32_t core, int32_t memory, int32_t memory_units)
+/* plans.part_left */
+static double part_left(int32_t core, int32_t memory, int32_t memory_units)
 {
     return ((double)core / CORE_UNITS + (double)memory / memory_units) / 2;
 }
@@ -243,7 +243,7 @@ static int8_t spread_score(const struct search *search)
         if (gpus[place].has_problem)
             continue;
         total++;
-        before += share_left(gpus[place].core, gpus[place].memory, gpus[place].memory_units);
+        before += part_left(gpus[place].core, gpus[place].memory, gpus[place].memory_units);
     }
     uint8_t counted[PLACEMENT_MOST_GPUS] = {0};
     for (int32_t number = 0; number < search->question->ask_count; number++) {
@@ -252,8 +252,8 @@ static int8_t spread_score(const struct search *search)
             continue;
         counted[place] = 1;
         took +=
-            share_left(gpus[place].core - search->rooms.core[place],
-                       gpus[place].memory - search->rooms.memory[place], gpus[place].memory_units);
+            part_left(gpus[place].core - search->rooms.core[place],
+                      gpus[place].memory - search->rooms.memory[place], gpus[place].memory_units);
     }
     double score = nearbyint(SCORE_MOST * (before - took) / total);
     return (int8_t)(score > 0 ? score : 0);
@@ -269,8 +269,8 @@ static int8_t binpack_score(const struct search *search)
         bool is_taken = search->rooms.taken[place] > 0;
         if (is_taken) {
             used++;
-            remains += share_left(search->rooms.core[place], search->rooms.memory[place],
-                                  gpus[place].memory_units);
+            remains += part_left(search->rooms.core[place], search->rooms.memory[place],
+                                 gpus[place].memory_units);
             opens = opens || gpus[place].is_empty;
         }
         if (gpus[place].has_problem)

@@ -3,9 +3,9 @@
  * The same search as deviceplugin/scheduler/search/node_search.py makes, for the pods that most pods
  * are: every container asks for a fraction of one GPU, and no plain init container passes units on.
  * Containers are put in their order, each where its node's agent would: where the least is left
- * over, or with spread the most (deviceplugin/policy/placement.py). Where that ends without a place,
- * the next best is tried; of GPUs in the same state one, and no state twice. It gives up after
- * PLACEMENT_STEPS.
+ * over, or with spread the most (deviceplugin/policy/pairing/placement.py). Where that ends without
+ * a place, the next best is tried; of GPUs in the same state one, and no state twice. It gives up
+ * after PLACEMENT_STEPS.
  * Both answer alike, step by step, and a property test holds them together.
  *
  * Nothing here is shared: any number of threads may ask at one time. */
@@ -17,7 +17,6 @@
 #define PLACEMENT_MOST_GPUS 128
 #define PLACEMENT_MOST_ASKS 16
 #define PLACEMENT_STEPS 500
-#define PLACEMENT_ANY_NUMBER 1048576 /* containers, where nothing bounds them */
 
 /* What is free of one GPU. */
 struct placement_gpu {

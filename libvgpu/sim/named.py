@@ -34,7 +34,8 @@ def machines_root() -> Path:
         SimulationError: it belongs to somebody else, or cannot be made.
     """
     runtime = os.environ.get("XDG_RUNTIME_DIR")
-    root = Path(runtime, "vgpu-sim") if runtime else Path(f"/tmp/vgpu-sim-{os.getuid()}")
+    # Checked below to be ours.
+    root = Path(runtime, "vgpu-sim") if runtime else Path(f"/tmp/vgpu-sim-{os.getuid()}")  # noqa: S108
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = root.lstat()

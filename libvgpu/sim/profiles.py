@@ -16,9 +16,11 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from libvgpu.places import Places
+from libvgpu.yamltext import parse, read
+
 from ..decoding import converter
 from ..errors import UsageError
-from ..yamltext import Places, parse, read
 from .calibration import DEFAULT, Calibration, find_calibration
 from .mig import MigProfile, Placed
 from .mig_table import MigRow, number, text, wrong_starts

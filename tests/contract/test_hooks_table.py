@@ -5,11 +5,11 @@ from collections import Counter
 
 import pytest
 
-from libvgpu.hook_table import COVERAGE, format_table, read_hook_table, with_table
+from libvgpu.hook_table import read_hook_table
 from libvgpu.sim.spec import NEWEST_DRIVER
 from support import ROOT
-from support.exercise_runner import named
-from support.symbols import exports
+from support.exercise.runner import named
+from support.shim.symbols import exports
 
 SHIM = ROOT / "libvgpu/libvgpu.so"
 SIM = ROOT / "libvgpu/sim/lib"
@@ -44,14 +44,6 @@ def test_every_row_that_is_not_a_pass_is_exercised() -> None:
     hooked = {row.symbol for row in read_hook_table() if row.is_hooked}
 
     assert sorted(hooked - named(NEWEST_DRIVER)) == []
-
-
-def test_the_docs_show_the_table() -> None:
-    page = COVERAGE.read_text()
-
-    assert page == with_table(page, format_table(read_hook_table())), (
-        "run python -m libvgpu.hook_table --write"
-    )
 
 
 def test_every_row_that_is_not_a_pass_is_exported_and_nothing_else_is() -> None:

@@ -27,10 +27,13 @@ def says(ours: str, tmp_path: Path) -> str:
         '#define VGPU_WITH_PYTHON_H\n#include "ours.h"\n'
     )
     return subprocess.run(
-        ["gcc", "-std=gnu11", f"-I{THEIRS.parent}",
-         "-fsyntax-only", "both.c"],
-        cwd=tmp_path, capture_output=True, text=True, check=False, timeout=PATIENCE_S,
-    ).stderr  # fmt: skip
+        ["gcc", "-std=gnu11", f"-I{THEIRS.parent}", "-fsyntax-only", "both.c"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=PATIENCE_S,
+    ).stderr
 
 
 def test_our_declarations_agree_with_pythons(tmp_path: Path) -> None:

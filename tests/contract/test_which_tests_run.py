@@ -3,6 +3,7 @@
 What make would run is asked of make, and what pytest would choose of its own reading of marks.
 """
 
+import os
 import re
 import shlex
 import shutil
@@ -27,8 +28,10 @@ MARKS = re.compile(r"marked `(\w+)`")
 
 def chosen(target: str) -> list[tuple[Expression, list[str]]]:
     """Returns what each run of pytest of a target chooses: marks, and folders."""
+    # The long check runs this test, too: what it sets is for its own targets.
+    env = {name: value for name, value in os.environ.items() if name != "VGPU_LONG"}
     said = subprocess.run(
-        ["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "-n", target], cwd=ROOT, env=env, capture_output=True, text=True, check=True
     ).stdout.replace("\\\n", "")
     found = []
     for line in said.splitlines():
@@ -49,8 +52,10 @@ def matcher(marks: set[str]) -> ExpressionMatcher:
 def test_the_table_names_every_folder_and_every_mark() -> None:
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
     marks = {m.partition(":")[0] for m in settings["tool"]["pytest"]["ini_options"]["markers"]}
-    folders = {f"tests/{path.relative_to(ROOT / 'tests').parts[0]}"
-               for path in (ROOT / "tests").rglob("test_*.py")}  # fmt: skip
+    folders = {
+        f"tests/{path.relative_to(ROOT / 'tests').parts[0]}"
+        for path in (ROOT / "tests").rglob("test_*.py")
+    }
 
     assert marks - set(re.findall(r"marked `(\w+)`", SECTION)) == set()
     assert folders - set(PATHS.findall(SECTION)) == set()
@@ -70,3 +75,13 @@ def test_what_the_table_says_of_a_run_is_what_it_chooses(target: str) -> None:
             for marked, paths in runs
         )
         assert is_run == bool(cells[RUNS.index(target)]), tests
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="no make")
+def test_coverage_is_that_of_what_quick_runs() -> None:
+    (quick,), (covered,) = chosen("quick"), chosen("coverage")
+
+    assert covered[1] == quick[1]
+    for tests, *_ in ROWS:
+        marks = set(MARKS.findall(tests))
+        assert covered[0].evaluate(matcher(marks)) == quick[0].evaluate(matcher(marks)), tests

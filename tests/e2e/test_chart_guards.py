@@ -10,10 +10,11 @@ import pytest
 
 from deviceplugin.cleaning import __main__ as cleaning
 from deviceplugin.cleaning.seen_pods import HOST_PART
-from support import install
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster import install
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
@@ -27,13 +28,6 @@ HOOK = "vgpu-clean-hosts"
 #: How long helm waits for a hook where nobody says otherwise.
 HELM_S = 300
 Objects = dict[tuple[str, str], dict[str, Any]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 def objects(values: str = ALL) -> Objects:
@@ -73,8 +67,9 @@ def test_every_pod_is_of_one_network_policy_and_none_is_in_its_nodes_network() -
     assert len(policies) == len(running)
     for part, template in running.items():
         labels = template["metadata"]["labels"].items()
-        (policy,) = (each for each in policies
-                     if each["podSelector"]["matchLabels"].items() <= labels)  # fmt: skip
+        (policy,) = (
+            each for each in policies if each["podSelector"]["matchLabels"].items() <= labels
+        )
         assert policy["policyTypes"] == ["Ingress", "Egress"], part
         # A policy does not reach a pod that is in the network of its node.
         assert "hostNetwork" not in template["spec"], part
@@ -108,7 +103,9 @@ def test_replicas_of_the_extender_reach_each_other_whoever_may_ask_it() -> None:
     own = {"podSelector": policy["podSelector"]}
 
     assert [rule["from"] for rule in policy["ingress"]] == [
-        [{"ipBlock": {"cidr": "10.0.0.0/8"}}], [own]]  # fmt: skip
+        [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+        [own],
+    ]
     assert policy["egress"][-1] == {"ports": [{"protocol": "TCP", "port": 8443}], "to": [own]}
 
 
@@ -153,7 +150,9 @@ def test_not_all_replicas_go_at_once(part: str) -> None:
     assert spec["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
     (apart,) = template["spec"]["affinity"]["podAntiAffinity"].values()
     assert apart[0]["podAffinityTerm"] == {
-        "topologyKey": "kubernetes.io/hostname", "labelSelector": spec["selector"]}  # fmt: skip
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": spec["selector"],
+    }
     single = objects(f"{DEPLOYMENTS},{REPLICAS[part]}=1")
     assert ("PodDisruptionBudget", name) not in single
 
@@ -162,14 +161,23 @@ def test_not_all_replicas_go_at_once(part: str) -> None:
 
 
 def test_the_hook_is_there_only_where_it_is_asked_for() -> None:
-    hooks = {key for key, each in objects().items()
-             if "helm.sh/hook" in each["metadata"].get("annotations", {})}  # fmt: skip
+    hooks = {
+        key
+        for key, each in objects().items()
+        if "helm.sh/hook" in each["metadata"].get("annotations", {})
+    }
 
     assert hooks == {
         (kind, HOOK)
-        for kind in ("Job", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role",
-                     "RoleBinding")
-    }  # fmt: skip
+        for kind in (
+            "Job",
+            "ServiceAccount",
+            "ClusterRole",
+            "ClusterRoleBinding",
+            "Role",
+            "RoleBinding",
+        )
+    }
     assert not [name for _, name in objects("scheduler.enabled=true") if "clean" in name]
 
 
@@ -230,7 +238,10 @@ def test_the_programs_take_these_options() -> None:
     options = [*host["args"], "--message-file=/dev/null"]
     params = cleaning.host.make_context("host", options).params
     assert [str(params[key]) for key in ("run_dir", "state_dir", "mps_root")] == [
-        "/run/vgpu", "/var/lib/vgpu", "/run/mps"]  # fmt: skip
+        "/run/vgpu",
+        "/var/lib/vgpu",
+        "/run/mps",
+    ]
 
 
 def test_what_cleans_a_node_reaches_it_and_runs_on_any() -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
-from support import install, kube_schemas
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster import install, kube_schemas
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
@@ -174,13 +175,6 @@ ROWS: dict[str, tuple[tuple[str, str], Any, Any]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
-
-
 @cache
 def objects(values: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Returns what the chart makes, by kind and name."""
@@ -245,8 +239,7 @@ def test_every_value_has_a_row() -> None:
     values = yaml.safe_load((install.CHART / "values.yaml").read_text())
     rows = [row.partition("=")[0] for row in ROWS]
 
-    assert [leaf for leaf in leaves(values)
-            if not any(row.startswith(leaf) for row in rows)] == []  # fmt: skip
+    assert [leaf for leaf in leaves(values) if not any(row.startswith(leaf) for row in rows)] == []
 
 
 # ---- the form of what is only made where it is asked for -----------------------------------------

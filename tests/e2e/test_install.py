@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support import ROOT, documented, install, kube_schemas, policy_pods
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT, generated
+from support.cluster import documented, install, kube_schemas, policy_pods
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 #: What an API server spends on one expression at most (on a policy ten times that), and how much
@@ -20,21 +21,17 @@ EXPRESSION_BUDGET = 1_000_000
 SHARE = 0.25
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 STRICT = "policy.strictVisibleDevices.enabled=true"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
-
-
 def test_the_manifests_are_what_the_chart_makes_of_its_own_values() -> None:
-    assert install.MANIFESTS.read_text() == install.render(), "run: make manifests"
+    (manifests,) = [each for each in generated.GENERATED if each.folder == "deploy/manifests"]
+
+    assert manifests.stale() == []
 
 
 @pytest.mark.parametrize("values", ["cleanHosts.enabled=true", "agent.publish=1"])

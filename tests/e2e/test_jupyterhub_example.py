@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, hub
+from support import ROOT
+from support.cluster import hub
 
 VALUES = ROOT / "deploy/examples/workloads/jupyterhub/values.yaml"
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
@@ -42,10 +43,14 @@ def test_each_profile_has_its_slice_and_comes_to_gpu_nodes_only_with_one(tmp_pat
     assert made({"profile_list": profiles()}, tmp_path) == {
         "No GPU": ({}, []),
         "A fifth of a GPU, 8 GiB": (
-            {"nvidia.com/vgpu-core": "20", "nvidia.com/vgpu-memory": "8"}, [GPU]),
+            {"nvidia.com/vgpu-core": "20", "nvidia.com/vgpu-memory": "8"},
+            [GPU],
+        ),
         "Half a GPU, 40 GiB": (
-            {"nvidia.com/vgpu-core": "50", "nvidia.com/vgpu-memory": "40"}, [GPU]),
-    }  # fmt: skip
+            {"nvidia.com/vgpu-core": "50", "nvidia.com/vgpu-memory": "40"},
+            [GPU],
+        ),
+    }
 
 
 def test_kubespawner_refuses_a_setting_that_it_does_not_have(tmp_path: Path) -> None:

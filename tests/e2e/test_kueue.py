@@ -13,23 +13,18 @@ from typing import Any
 import pytest
 import yaml
 
-from support import (
-    ROOT,
-    agent_image,
-    cluster_logs,
-    control_plane,
-    go_modules,
-    kubernetes_versions,
-    node_image,
-    node_parts,
-)
-from support.chart_on_cluster import RELEASE, allocatable
-from support.cluster_pods import total_inside, uuid_inside
-from support.go_programs import GoPrograms
-from support.install import CHART
-from support.node_slices import GIB
-from support.real_cluster import RealCluster, running_cluster
-from support.real_node import MARKS
+from support import ROOT
+from support.cluster import agent_image, control_plane, go_modules, kubernetes_versions
+from support.cluster import logs as cluster_logs
+from support.cluster.chart_on_cluster import RELEASE, allocatable
+from support.cluster.go_programs import GoPrograms
+from support.cluster.install import CHART
+from support.cluster.pods import total_inside, uuid_inside
+from support.cluster.real import RealCluster, running_cluster
+from support.node import image as node_image
+from support.node import parts as node_parts
+from support.node.real import MARKS
+from support.node.slices import GIB
 from support.waiting import wait_until
 
 SOURCE, MODULE = ROOT / "tests/e2e/kueue", "sigs.k8s.io/kueue"
@@ -79,8 +74,9 @@ def install(cluster: RealCluster, program: Path) -> None:
     # As soon as its webhooks answer.
     wait_until(
         lambda: cluster.ask("apply", "-f", str(EXAMPLE / "queues.yaml"))["status"] == 0,
-        "Kueue takes the queues", KUEUE_S,
-    )  # fmt: skip
+        "Kueue takes the queues",
+        KUEUE_S,
+    )
 
 
 def install_kueue(cluster: RealCluster) -> None:
@@ -88,10 +84,13 @@ def install_kueue(cluster: RealCluster) -> None:
     repository, _, tag = IMAGE.rpartition(":")
     image = "controllerManager.manager.image"
     cluster.helm(
-        "install", "kueue", str(go_modules.folder_of(SOURCE, MODULE) / "charts/kueue"),
-        "--namespace=kueue-system", "--create-namespace",
+        "install",
+        "kueue",
+        str(go_modules.folder_of(SOURCE, MODULE) / "charts/kueue"),
+        "--namespace=kueue-system",
+        "--create-namespace",
         f"--set={image}.repository={repository},{image}.tag={tag},{image}.pullPolicy=Never",
-    )  # fmt: skip
+    )
 
 
 def job(name: str) -> dict[str, Any]:
@@ -141,7 +140,9 @@ def test_a_job_begins_with_slices_while_there_is_quota(cluster: RealCluster) -> 
     assert all(gpus.count(gpu) == 2 for gpu in gpus)  # 40 + 40 of each
     (used,) = told(cluster, "clusterqueue", "gpus")["status"]["flavorsUsage"]
     assert {each["name"]: each["total"] for each in used["resources"]}.items() >= {
-        (CORE, "320"), (MEMORY, "128")}  # fmt: skip
+        (CORE, "320"),
+        (MEMORY, "128"),
+    }
 
 
 def test_one_beyond_the_quota_waits_until_another_has_gone(cluster: RealCluster) -> None:

@@ -6,24 +6,19 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, install, kube_schemas
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT
+from support.cluster import install, kube_schemas
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 EXAMPLES = ROOT / "deploy/examples/managed"
 FILES = sorted(EXAMPLES.glob("*-values.yaml"))
 PARTS = ("vgpu-agent", "vgpu-mps")
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 def pods(text: str) -> dict[str, dict[str, Any]]:

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.doctor import Finding, of
-from support.node_parts import missing
-from support.node_slices import assert_slice_holds
+from support.node.doctor import Finding, of
+from support.node.real import MARKS, RealNode, example, example_config, running_node
+from support.node.slices import assert_slice_holds
 from support.output_schemas import check
-from support.real_node import MARKS, RealNode, example, example_config, running_node
 
 POD = "vgpu-30"
 RUNTIME = "/etc/containerd/config.toml"
@@ -18,8 +17,6 @@ pytestmark = MARKS
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[RealNode]:
-    if why_not := missing():
-        pytest.skip(why_not)
     with running_node(example_config(), ("a100-80g", "a100-80g")) as node:
         node.put(example(POD))
         assert_slice_holds(node, POD)

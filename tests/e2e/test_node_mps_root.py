@@ -5,9 +5,8 @@ from typing import Any
 
 import pytest
 
-from support.node_parts import missing
-from support.node_slices import assert_slice_holds
-from support.real_node import MARKS, RealNode, example, example_config, running_node
+from support.node.real import MARKS, RealNode, example, example_config, running_node
+from support.node.slices import assert_slice_holds
 from support.waiting import wait_until
 
 ROOT, OTHER_ROOT = "/run/nvidia/mps", "/run/elsewhere"
@@ -23,8 +22,6 @@ def config(root: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[RealNode]:
-    if why_not := missing():
-        pytest.skip(why_not)
     with running_node(config(ROOT), ("a100-80g", "a100-80g")) as node:
         node.put(example(POD))
         yield node

@@ -12,23 +12,18 @@ import yaml
 
 from deviceplugin.scheduler.__main__ import main as command
 from deviceplugin.scheduler.binding import waking
-from support import ROOT, install, kube_schemas
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT
+from support.cluster import install, kube_schemas
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 EXAMPLES = ROOT / "deploy/examples/scheduler"
 NAME, ELECTION = "vgpu-scheduler", "vgpu-system-election"
 Objects = dict[tuple[str, str], dict[str, Any]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 def objects(*settings: str) -> Objects:
@@ -89,15 +84,22 @@ def test_every_object_has_the_form_that_kubernetes_asks_for(version: str, tmp_pa
 
 
 def test_the_rights_are_to_look_to_wake_the_scheduler_and_to_bind() -> None:
-    reading = {("ClusterRole", "pods", "list", ""), ("ClusterRole", "pods", "watch", ""),
-               ("Role", "leases", "list", ""), ("Role", "leases", "watch", ""),
-               ("Role", "csistoragecapacities", "create", ""),
-               ("Role", "csistoragecapacities", "delete", waking.NAME)}  # fmt: skip
-    binding = {("ClusterRole", "pods", "get", ""),
-               ("ClusterRole", "pods/binding", "create", ""),
-               # Of earlier releases, whose replicas may still elect by it.
-               ("Role", "leases", "get", NAME), ("Role", "leases", "update", NAME),
-               ("Role", "leases", "patch", NAME)}  # fmt: skip
+    reading = {
+        ("ClusterRole", "pods", "list", ""),
+        ("ClusterRole", "pods", "watch", ""),
+        ("Role", "leases", "list", ""),
+        ("Role", "leases", "watch", ""),
+        ("Role", "csistoragecapacities", "create", ""),
+        ("Role", "csistoragecapacities", "delete", waking.NAME),
+    }
+    binding = {
+        ("ClusterRole", "pods", "get", ""),
+        ("ClusterRole", "pods/binding", "create", ""),
+        # Of earlier releases, whose replicas may still elect by it.
+        ("Role", "leases", "get", NAME),
+        ("Role", "leases", "update", NAME),
+        ("Role", "leases", "patch", NAME),
+    }
 
     found = objects()
     assert rights(found) == reading | binding
@@ -109,8 +111,10 @@ def test_the_rights_are_to_look_to_wake_the_scheduler_and_to_bind() -> None:
     assert pod(found)["serviceAccountName"] == NAME
     # The agents' account gets nothing by it.
     assert found["ClusterRole", "vgpu-agent"] == next(
-        o for o in install.manifests()
-        if (o["kind"], o["metadata"]["name"]) == ("ClusterRole", "vgpu-agent"))  # fmt: skip
+        o
+        for o in install.manifests()
+        if (o["kind"], o["metadata"]["name"]) == ("ClusterRole", "vgpu-agent")
+    )
 
 
 def test_it_runs_without_rights_on_its_node() -> None:
@@ -200,14 +204,18 @@ def test_values_change_what_they_say() -> None:
     [
         ((), {"bind": True, "lease": NAME, "gpu_policy": None}),
         (("scheduler.bind=false",), {"bind": False}),
-        (("scheduler.nodePolicy=spread,scheduler.gpuPolicy=spread",),
-         {"node_policy": "spread", "gpu_policy": "spread"}),
+        (
+            ("scheduler.nodePolicy=spread,scheduler.gpuPolicy=spread",),
+            {"node_policy": "spread", "gpu_policy": "spread"},
+        ),
         (("scheduler.podSelector=a!=b",), {"pod_selector": "a!=b"}),
-        (("scheduler.extraArgs={--body-limit=64,--no-leader-elect},scheduler.replicas=1",),
-         {"body_limit": 64, "leader_elect": False}),
+        (
+            ("scheduler.extraArgs={--body-limit=64,--no-leader-elect},scheduler.replicas=1",),
+            {"body_limit": 64, "leader_elect": False},
+        ),
         (("namespace.name=gpus",), {"namespace": "gpus"}),
     ],
-)  # fmt: skip
+)
 def test_what_is_started_takes_these_options(
     settings: tuple[str, ...], options: dict[str, object]
 ) -> None:
@@ -362,9 +370,12 @@ def test_the_examples_ask_the_charts_service() -> None:
     for file in ("kube-scheduler/README.md", "volcano/README.md"):
         assert f"get secret {secret}" in (EXAMPLES / file).read_text()
     deployment = next(
-        d for d in yaml.safe_load_all(
-            (EXAMPLES / "second-scheduler/second-scheduler.yaml").read_text())
-        if d["kind"] == "Deployment")  # fmt: skip
+        d
+        for d in yaml.safe_load_all(
+            (EXAMPLES / "second-scheduler/second-scheduler.yaml").read_text()
+        )
+        if d["kind"] == "Deployment"
+    )
     volumes = {v["name"]: v for v in deployment["spec"]["template"]["spec"]["volumes"]}
     assert volumes["ca"]["secret"]["secretName"] == secret
     assert [item["key"] for item in volumes["ca"]["secret"]["items"]] == ["ca.crt"]
@@ -380,10 +391,14 @@ def test_no_node_agent_can_write_the_election(settings: tuple[str, ...]) -> None
     role = found["Role", f"{NAME}-election"]
     assert role["metadata"]["namespace"] == where
     assert role["rules"] == [
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": [NAME],
-         "verbs": ["get", "update"]},
+        {
+            "apiGroups": ["coordination.k8s.io"],
+            "resources": ["leases"],
+            "resourceNames": [NAME],
+            "verbs": ["get", "update"],
+        },
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
-    ]  # fmt: skip
+    ]
     bindings = [o for (kind, _), o in found.items() if kind.endswith("RoleBinding")]
     there = [o for o in bindings if o["metadata"].get("namespace") in (None, where)]
     by_account = {

@@ -4,16 +4,14 @@ import ctypes
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64
 from typing import Any
 
-from support.exercise import Driver, exercise
-from support.exercise_memory import Memory
-from support.exercise_share import SLICE as SLICE
-from support.exercise_share import Share
+from support.exercise.driver import Driver, exercise
+from support.exercise.memory import Memory
+from support.exercise.share import Share
 
 MEASURES = True
 PARTS, PART_BYTES = 4, 16
 CONTENT = bytes(range(1, PARTS * PART_BYTES + 1))
 IN_STREAM_ORDER, POINTER = 1, 1
-PER_THREAD_STREAM = 2
 
 
 class Attributes(ctypes.Structure):

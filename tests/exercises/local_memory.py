@@ -5,8 +5,8 @@ from collections.abc import Callable
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-from support.device_code import ptx
-from support.exercise import Driver, exercise
+from support.exercise.driver import Driver, exercise
+from support.shim.device_code import ptx
 
 NO_OPTIONS = (None, None, 0, None, None, 0)
 STACK, KERNEL_NODE = 0, 0
@@ -41,8 +41,10 @@ class NodeParams(ctypes.Structure):
 
 def _image() -> bytes:
     depot = f".local .align 8 .b8 depot[{LOCAL_BYTES}];"
-    return ptx(f".visible .entry large()\n{{\n{depot}\n{USES}\nret;\n}}\n"
-               ".visible .entry small()\n{\nret;\n}\n")  # fmt: skip
+    return ptx(
+        f".visible .entry large()\n{{\n{depot}\n{USES}\nret;\n}}\n"
+        ".visible .entry small()\n{\nret;\n}\n"
+    )
 
 
 def _launch(driver: Driver, function: Any) -> None:
@@ -167,11 +169,16 @@ def _changes(driver: Driver, *symbols: str) -> None:
     driver.check("cuModuleUnload", module)
 
 
-@exercise("cuGraphExecUpdate", "cuGraphExecKernelNodeSetParams",
-          "cuGraphExecChildGraphNodeSetParams")  # fmt: skip
+@exercise(
+    "cuGraphExecUpdate", "cuGraphExecKernelNodeSetParams", "cuGraphExecChildGraphNodeSetParams"
+)
 def changed_graphs(driver: Driver) -> None:
-    _changes(driver, "cuGraphExecUpdate", "cuGraphExecKernelNodeSetParams",
-             "cuGraphExecChildGraphNodeSetParams")  # fmt: skip
+    _changes(
+        driver,
+        "cuGraphExecUpdate",
+        "cuGraphExecKernelNodeSetParams",
+        "cuGraphExecChildGraphNodeSetParams",
+    )
 
 
 @exercise("cuGraphExecUpdate_v2", "cuGraphExecKernelNodeSetParams_v2")

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "compute/measure/own_samples.h"
 #include "driver/driver_processes.h"
 #include "driver/real.h"
+#include "hooks/own_samples.h"
 
 #define FIRST_PID 100
 #define FIRST_HOST_PID 5000

@@ -22,6 +22,7 @@
 #define KEYS (4 * ESTIMATE_KEYS)
 #define THREADS 3
 #define ROUNDS 200
+#define LEAST_LOOKS 1000 /* of each thread */
 
 static struct estimates estimates;
 static char functions[FUNCTIONS * FUNCTION_BYTES];
@@ -59,7 +60,7 @@ static void ask_known(void)
 {
     struct estimate *estimate = estimate_find(&estimates, key_of(1));
     for (int sample = 0; sample <= SAMPLES; sample++) {
-        printf("%lld %u\n", (long long)estimate->prepaid_ns, estimate_batch_limit(estimate));
+        printf("%lld %u\n", (long long)estimate->budget_price_ns, estimate_batch_limit(estimate));
         estimate_learn(estimate, LENGTH_NS, 1, false);
     }
 }
@@ -79,7 +80,7 @@ static void ask_uneven(int count, char **samples)
     for (int i = 0; i < count; i++)
         estimate_learn(estimate, strtoll(samples[i], NULL, 10), 1, false);
     printf("%d %lld\n", estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS),
-           (long long)estimate->prepaid_ns);
+           (long long)estimate->budget_price_ns);
 }
 
 /* Each price is its key's own: whatever the table gives must be of the key that was asked. */
@@ -94,7 +95,7 @@ static void ask_full(void)
     for (int number = 0; number < KEYS; number++) {
         struct estimate *estimate = estimate_find(&estimates, key_of(number));
         missing += estimate->key != key_of(number) || estimate->samples != 0 ||
-                   estimate->prepaid_ns != ESTIMATE_NO_PRICE_NS ||
+                   estimate->budget_price_ns != ESTIMATE_NO_PRICE_NS ||
                    estimate->gpu_ns != ESTIMATE_GUESS_NS;
         for (int sample = 0; sample < ESTIMATE_KNOWN; sample++)
             estimate_learn(estimate, length_of(number), 1, false);
@@ -103,7 +104,7 @@ static void ask_full(void)
     for (int number = 0; number < KEYS; number++) {
         struct estimate *estimate = estimate_look(&estimates, key_of(number));
         left += estimate != NULL;
-        wrong += estimate != NULL && estimate->prepaid_ns != length_of(number);
+        wrong += estimate != NULL && estimate->budget_price_ns != length_of(number);
     }
     printf("%d %d %d\n", missing, wrong, left);
 }
@@ -120,12 +121,21 @@ static void *look_up(void *counts)
         struct estimate *estimate = estimate_look(&estimates, key_of(number));
         if (estimate == NULL)
             continue;
-        int64_t price_ns = __atomic_load_n(&estimate->prepaid_ns, __ATOMIC_RELAXED);
-        looked[0]++;
+        int64_t price_ns = __atomic_load_n(&estimate->budget_price_ns, __ATOMIC_RELAXED);
+        __atomic_store_n(looked, *looked + 1, __ATOMIC_RELAXED);
         *wrong += price_ns != ESTIMATE_NO_PRICE_NS &&
                   (price_ns < length_of(0) || price_ns >= length_of(KEYS));
     }
     return NULL;
+}
+
+/* However late a machine lets them begin. */
+static bool have_looked(uint64_t (*counts)[8])
+{
+    for (int i = 0; i < THREADS; i++)
+        if (__atomic_load_n(counts[i], __ATOMIC_RELAXED) < LEAST_LOOKS)
+            return false;
+    return true;
 }
 
 static void ask_threads(void)
@@ -134,7 +144,7 @@ static void ask_threads(void)
     uint64_t counts[THREADS][8] = {0}, looked = 0, wrong = 0;
     for (int i = 0; i < THREADS; i++)
         pthread_create(&threads[i], NULL, look_up, counts[i]);
-    for (int round = 0; round < ROUNDS; round++)
+    for (int round = 0; round < ROUNDS || !have_looked(counts); round++)
         for (int number = 0; number < KEYS; number++) {
             struct estimate *estimate = estimate_find(&estimates, key_of(number));
             for (int sample = 0; sample < ESTIMATE_KNOWN; sample++)

@@ -11,7 +11,7 @@
 #include "driver/real.h"
 #include "memory/contexts/context_charge.h"
 #include "memory/contexts/reconcile.h"
-#include "memory/ledger/granule.h"
+#include "memory/ledger/block.h"
 #include "memory/local/local_functions.h"
 #include "memory/local/local_memory.h"
 #include "slice/devices.h"
@@ -157,9 +157,9 @@ CUcontext devices_context_of(CUstream stream)
     return current;
 }
 
-uint64_t granule_known_bytes(uint32_t device)
+uint64_t block_known_bytes(uint32_t device)
 {
-    return GRANULE_STEP_BYTES;
+    return BLOCK_STEP_BYTES;
 }
 
 bool reconcile_own_bytes(uint32_t device, uint64_t *bytes)

@@ -165,7 +165,7 @@ static void clear_faults(void)
 
 static void begin(void)
 {
-    share_begin(); /* before anything of CUDA is there to be inherited */
+    ipc_begin(); /* before anything of CUDA is there to be inherited */
     if (is_held)
         map_usage();
     if (sim_machine_open(getenv("VGPU_SIM_MACHINE"), &machine) != 0)
@@ -202,7 +202,7 @@ static void rest(void)
     SAY(cuCtxGetCurrent(&current));
     array_rest();
     vmm_rest();
-    share_rest();
+    ipc_rest();
     for (int i = 0; i < GPUS; i++) {
         SAY(cuCtxSetCurrent(fuzz.primary[i]));
         SAY(cuCtxSynchronize());
@@ -228,8 +228,8 @@ static const struct family {
     int weight;
     void (*step)(void);
 } families[] = {
-    {'m', 6, memory_step}, {'p', 6, pool_step},  {'g', 4, graph_step}, {'a', 4, array_step},
-    {'v', 5, vmm_step},    {'s', 3, share_step}, {'c', 2, code_step},  {'x', 2, context_step},
+    {'m', 6, memory_step}, {'p', 6, pool_step}, {'g', 4, graph_step}, {'a', 4, array_step},
+    {'v', 5, vmm_step},    {'s', 3, ipc_step},  {'c', 2, code_step},  {'x', 2, context_step},
 };
 
 static void choose(const char *wanted)

@@ -57,7 +57,7 @@ static void create(void)
         &made);
 }
 
-static void share_with_itself(void)
+static void export_to_itself(void)
 {
     int descriptor = -1;
     CUmemGenericAllocationHandle again = UNTOUCHED;
@@ -217,7 +217,7 @@ void vmm_step(void)
         put(SAY(cuMemRetainAllocationHandle(&found, (void *)(uintptr_t)place())), &found);
         return;
     case 11:
-        share_with_itself();
+        export_to_itself();
         return;
     case 12:
     case 13:

@@ -20,9 +20,9 @@ static int64_t begun_ns, before[8], rounds, longest_ns;
 static void look(int64_t *seen)
 {
     const struct vgpu_usage_slot_device *counters = region_counters(0);
-    int64_t now[] = {model_records,    model_launches[0],
-                     model_busy_ns[0], (int64_t)counters->gpu_time_ns,
-                     rounds,           model_sleeps};
+    int64_t now[] = {
+        model_records, model_launches[0], model_busy_ns[0], (int64_t)counters->gpu_time_ns,
+        rounds,        model_sleeps,      model_prepaid};
     memcpy(seen, now, sizeof now);
 }
 
@@ -39,8 +39,8 @@ static bool goes_on(void)
 
 static void tell(void)
 {
-    static const char *const names[] = {"records",   "launches", "busy_ns",
-                                        "booked_ns", "rounds",   "sleeps"};
+    static const char *const names[] = {"records", "launches", "busy_ns", "booked_ns",
+                                        "rounds",  "sleeps",   "prepaid"};
     int64_t after[8];
     look(after);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -5,10 +5,9 @@
 #include <string.h>
 #include <ucontext.h>
 
-#include "compute/cap/prepaid.h"
+#include "compute/cap/budget.h"
 #include "compute/cap/throttle.h"
 #include "compute/cap/uncapped.h"
-#include "compute/measure/handover.h"
 #include "driver/capture.h"
 #include "driver/real.h"
 #include "memory/local/local_memory.h"
@@ -25,7 +24,7 @@
 
 struct real real;
 int64_t model_launch_ns = 2 * US, model_call_ns = 100;
-int64_t model_records, model_launches[MODEL_DEVICES], model_sleeps;
+int64_t model_records, model_launches[MODEL_DEVICES], model_prepaid, model_sleeps;
 
 /* ---- coroutines ------------------------------------------------------------------------------ */
 
@@ -35,7 +34,6 @@ static struct coroutine {
     void *argument;
     int64_t now_ns;
     bool is_over;
-    struct handover handover;
     char stack[STACK_BYTES];
 } coroutines[COROUTINES];
 static int coroutine_count;
@@ -103,11 +101,6 @@ void waiting_sleep_until(int64_t until_ns)
 void waiting_on_word(const uint32_t *word, uint32_t expected, int64_t until_ns)
 {
     waiting_sleep_until(*word == expected ? until_ns : running->now_ns);
-}
-
-struct handover *handover_own(void)
-{
-    return &running->handover;
 }
 
 bool ticket_lock_is_busy(const struct ticket_lock *lock)
@@ -202,7 +195,7 @@ bool capture_is_any(void)
     return false;
 }
 
-bool uncapped_after(void)
+bool uncapped_after(const struct launch *launch)
 {
     return false;
 }
@@ -322,18 +315,20 @@ static bool launch(CUstream stream, int kind, bool is_collective, struct gpu_ope
 {
     uint32_t device = gpu_device_of(stream);
     const void *function = functions[kind];
+    struct launch own = {.device = device};
     model_launches[device]++;
     bool is_bare = devices[device].core_percent == 0;
-    bool is_prepaid = !is_bare && (prepaid_take(function, BLOCKS, stream) ||
-                                   prepaid_take_elsewhere(function, BLOCKS, stream));
+    bool is_prepaid = !is_bare && (budget_take(function, BLOCKS, stream) ||
+                                   budget_take_elsewhere(function, BLOCKS, stream));
     bool tells =
-        !is_bare && !is_prepaid && throttle_before(device, function, BLOCKS, stream, is_collective);
+        !is_bare && !is_prepaid && throttle_before(&own, function, BLOCKS, stream, is_collective);
+    model_prepaid += is_prepaid;
     model_pause(model_launch_ns * MODEL_SUBMITTED_PERCENT / 100);
     operation.submitted_ns = running->now_ns;
     gpu_submit(stream, operation);
     model_pause(model_launch_ns * (100 - MODEL_SUBMITTED_PERCENT) / 100);
     if (tells)
-        throttle_after(device);
+        throttle_after(&own);
     model_pause(0);
     return is_prepaid;
 }

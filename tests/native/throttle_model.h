@@ -32,7 +32,8 @@ extern int64_t model_launch_ns, model_call_ns;
 
 /* What has happened. */
 extern int64_t model_records, model_launches[MODEL_DEVICES], model_busy_ns[MODEL_DEVICES];
-extern int64_t model_sleeps; /* of the throttle */
+extern int64_t model_prepaid; /* of the launches */
+extern int64_t model_sleeps;  /* of the throttle */
 
 /* Makes a slice of so many devices with no cap yet. */
 void model_begin(uint32_t devices);

@@ -129,10 +129,11 @@ void timing_forget_context(struct timing *timing, CUcontext context)
 static void launch(int64_t gpu_ns)
 {
     bool is_paired = false;
+    struct launch own = {0};
     if (is_gate_shut) {
         gated++;
         is_gate_shut = uncapped_is_sampling();
-        is_paired = uncapped_before(0, NULL);
+        is_paired = uncapped_before(&own, NULL);
     }
     clock_ns += LAUNCH_NS;
     gpu_free_ns = (gpu_free_ns > clock_ns ? gpu_free_ns : clock_ns) + gpu_ns;
@@ -140,7 +141,7 @@ static void launch(int64_t gpu_ns)
     true_ns += gpu_ns;
     true_launches++;
     if (is_paired)
-        uncapped_after();
+        uncapped_after(&own);
 }
 
 static void wait(void)

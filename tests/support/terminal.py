@@ -38,12 +38,15 @@ class Terminal:
         self.before = termios.tcgetattr(slave)
         self._size(rows, columns)
         self.process = subprocess.Popen(
-            argv, stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, start_new_session=True,
+            argv,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=ROOT,
+            start_new_session=True,
             # A shell may have exported what its size was; that of the terminal counts.
-            env=os.environ
-            | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "20"}
-            | variables,
-        )  # fmt: skip
+            env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "80", "LINES": "20"} | variables,
+        )
         self.slave = slave
 
     def _size(self, rows: int, columns: int) -> None:

@@ -32,12 +32,12 @@ from support.warm_program import Program, readable
 
 #: What a server loads, by its kind: the word ``-c``, a module's name or the first part of it.
 _LOADED = {
-    "-c": ("json", "threading", "support.cuda_client"),
+    "-c": ("json", "threading", "support.shim.cuda_client"),
     "vgpuctl": ("vgpuctl",),
     "deviceplugin": ("deviceplugin.__main__",),
     "deviceplugin.scheduler": ("deviceplugin.scheduler.__main__",),
     "pytest": ("_pytest", "psutil._pslinux"),
-    "support.exercise_process": ("support.exercise_process",),
+    "support.exercise.process": ("support.exercise.process",),
 }
 #: What may end with threads at work, and so ends as any Python program does.
 _WITH_THREADS = ("deviceplugin", "deviceplugin.scheduler")
@@ -77,9 +77,15 @@ def run(
     libraries = ":".join(env.get(name, "") for name in ("LD_LIBRARY_PATH", "LD_PRELOAD"))
     if not all(Path(each).is_relative_to(ROOT) for each in libraries.split(":") if each):
         return subprocess.run(
-            [sys.executable, *words], cwd=cwd, env=env, input=told, capture_output=True, text=True,
-            timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+            [sys.executable, *words],
+            cwd=cwd,
+            env=env,
+            input=told,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
     with contextlib.ExitStack() as stack:
         files = [
             stack.enter_context(os.fdopen(os.memfd_create(name), "w+", encoding="utf-8"))
@@ -168,15 +174,19 @@ def _start(kind: str, env: Mapping[str, str]) -> tuple[socket.socket, "subproces
     code = f"from support.warm import serve; serve({there.fileno()}, {kind!r})"
     with there:
         server = subprocess.Popen(
-            [sys.executable, "-c", code, _ROOM], cwd=ROOT, pass_fds=[there.fileno()],
+            [sys.executable, "-c", code, _ROOM],
+            cwd=ROOT,
+            pass_fds=[there.fileno()],
             env={key: value for key, value in env.items() if key not in _UNTOLD}
             | {_PATH: f"{ROOT / 'tests'}:{ROOT}"},
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+        )
     return here, server
 
 
-def serve(number: int, kind: str) -> None:
+# One loop, a word for each request.
+def serve(number: int, kind: str) -> None:  # noqa: C901, PLR0912
     """The server, and in the children that it forks the programs."""
     for name in _LOADED[kind]:
         package = import_module(name)
@@ -263,9 +273,13 @@ def _become(words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> 
         os.close(fd)
         known = getattr(sys, name)  # of the server's file, which is of another kind
         opened = open(  # noqa: SIM115
-            number, known.mode, 1 if number == 2 else -1, known.encoding, known.errors,
+            number,
+            known.mode,
+            1 if number == 2 else -1,
+            known.encoding,
+            known.errors,
             closefd=False,
-        )  # fmt: skip
+        )
         setattr(sys, name, opened)
         setattr(sys, f"__{name}__", opened)
     os.environ.clear()
@@ -275,6 +289,6 @@ def _become(words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> 
     sys.argv = [words[0], *words[2:]]
     if words[0] == "-c":
         names: dict[str, Any] = vars(sys.modules["__main__"])
-        exec(compile(words[1], "<string>", "exec"), names)
+        exec(compile(words[1], "<string>", "exec"), names)  # noqa: S102 - what -c runs
     else:
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)

@@ -3,16 +3,16 @@
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from deviceplugin.store.event_file import KeptEvent
+from deviceplugin.pages.events import KeptEvent
+from deviceplugin.pages.state import AgentReport
 from libvgpu.slices import read_slices
 
-from ..agent_client import AgentReport
 from ..describe.container import describe_container
 from ..describe.gpu import describe_gpu
 from ..node_gpus import seen_gpus
 from ..observe import gpu_rows
+from ..output.facts import Container, Gpu
 from ..top.frame import TopGpu
 from ..top.rates import Rates
 
@@ -22,7 +22,7 @@ _BETWEEN_S = 0.5
 
 def described(
     run_dir: Path, report: AgentReport | None, events: Sequence[KeptEvent]
-) -> list[dict[str, Any]]:
+) -> list[Container | Gpu]:
     """Returns the facts of each.
 
     Raises:
@@ -35,7 +35,7 @@ def described(
     rows = rates.look(slices, time.monotonic())
     seen, _ = seen_gpus()
     known = {g.gpu.uuid: TopGpu(g.gpu.name, g.gpu.product, g.gpu.memory_bytes) for g in seen}
-    found: list[dict[str, Any]] = []
+    found: list[Container | Gpu] = []
     for each in slices:
         mine = {r.gpu_uuid: r for r in rows if r.allocation_id == each.meta.allocation_id}
         found.append(describe_container(each, run_dir, mine, known, report, events, time.time()))

@@ -14,13 +14,12 @@ from typing import Any
 
 from deviceplugin.cdi.runtime_files import read_facts
 from deviceplugin.cdi.trees import node_root
-from deviceplugin.http.agent_state import agent_version
 from deviceplugin.inventory.nvml_calls import ask_once
+from deviceplugin.pages.state import AgentReport
 from deviceplugin.recovery.kubelet_checkpoint import NAME, KubeletCheckpoint, registered_devices
 from libvgpu import artifacts
 from libvgpu.errors import InventoryError, VgpuError
-
-from ..agent_client import AgentReport
+from libvgpu.version import installed_version
 
 _KERNEL_LOG = Path("/dev/kmsg")
 _MOST_LINES, _LINE_BYTES = 500, 8192
@@ -40,7 +39,7 @@ def versions(report: AgentReport | None) -> dict[str, Any]:
     with contextlib.suppress(ValueError, OSError):
         glibc = os.confstr("CS_GNU_LIBC_VERSION")
     return {
-        "vgpuctl": agent_version(),
+        "vgpuctl": installed_version(),
         "agent": report.agent.version if report else None,
         "shim_build": build,
         "agent_shim_build": report.shim_build if report else None,

@@ -8,21 +8,24 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from deviceplugin.store.event_file import KeptEvent, kept_events
+from deviceplugin.pages.events import KeptEvent
+from deviceplugin.pages.state import AgentReport
+from deviceplugin.store.event_file import kept_events
 from libvgpu.allocation_dirs import list_allocations
 from libvgpu.errors import VgpuError
 from libvgpu.slices import Slice, read_slices
 
 from .. import agent_client
-from ..agent_client import AgentReport, AgentUnreachable
+from ..agent_client import AgentUnreachable
 from ..doctor.examine import Node, agent_said, findings
 from ..node_gpus import seen_gpus
-from ..observe import gpu_rows, process_rows
+from ..observe import gpu_rows, gpu_state, process_rows
 from ..options import DEFAULT_STATE_DIR
 from ..progress import Progress
 from . import machine, privacy
@@ -61,7 +64,8 @@ class Collected:
     left_out: dict[str, str] = field(default_factory=dict)
 
 
-def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:
+# A line for each part.
+def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:  # noqa: C901
     """Reads all that this user may; changes nothing on the node."""
     found = Collected()
     run_dir, state_dir = sources.run_dir, sources.state_dir
@@ -117,7 +121,7 @@ def collect(sources: Sources, anonymise: bool, progress: Progress) -> Collected:
         return list(process_rows(slices))
 
     keep("ps.json", rows)
-    keep("status.json", lambda: gpu_rows(seen_gpus()[0], slices))
+    keep("status.json", lambda: gpu_rows(seen_gpus()[0], slices, partial(gpu_state, report)))
     keep("describe.json", lambda: described(run_dir, report, events))
     take("allocations.json", lambda: machine.directories(run_dir))
     domain = _domain(report)
@@ -147,6 +151,7 @@ def _doctor(sources: Sources, said: AgentReport | VgpuError) -> list[dict[str, s
 
 
 def _anonymise(found: Collected, sources: Sources, state: Any, events: list[KeptEvent]) -> None:
+    # As it is and not by its form: the page of a newer agent must lose its names, too.
     said: Mapping[str, Any] = state or {}
     owners = [
         str(each.get("owner", ""))

@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from deviceplugin.store.event_file import KeptEvent
+from deviceplugin.pages.events import KeptEvent
 from libvgpu.allocation_dirs import AllocationMeta
 
 _SHOWN_DIGITS = 12

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
-from deviceplugin.http.node_slices import NodeGpu
+from deviceplugin.pages.slices import NodeGpu
 
 from ..observe import SeenGpu
 from ..render import Column, Row, say
-from ..requests import GpuCandidate
+from ..run.requests import GpuCandidate
 from .nodes import PROGRAM, NodeAnswer
 
 

@@ -8,12 +8,11 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from deviceplugin.http.node_slices import NodeSlices, read_page
-from deviceplugin.store.event_file import KeptEvent
-from libvgpu.decoding import json_decoder
+from deviceplugin.pages.events import EVENTS, KeptEvent
+from deviceplugin.pages.slices import NodeSlices, read_page
+from deviceplugin.pages.state import STATE, AgentReport
 from libvgpu.errors import UsageError, VgpuError
 
-from ..agent_client import AgentReport, read_report
 from ..progress import Progress
 from .agents import (
     NAMESPACE,
@@ -33,7 +32,6 @@ PROGRAM = "kubectl vgpu"
 _MOST_AT_ONCE = 32
 _SLICES, _STATE, _EVENTS = "/v1/slices", "/v1/state", "/v1/events"
 _NOT_FOUND = 404
-_KEPT_EVENTS = json_decoder(list[KeptEvent])
 
 _Page = TypeVar("_Page")
 
@@ -107,11 +105,11 @@ class Nodes:
 
     def reports(self) -> list[NodeAnswer[AgentReport]]:
         """Returns what each agent says of itself, as `slices` does."""
-        return self._ask(_STATE, read_report)
+        return self._ask(_STATE, STATE.decode)
 
     def events(self) -> list[NodeAnswer[list[KeptEvent]]]:
         """Returns what each agent told pods and its Node, as `slices` does."""
-        return self._ask(_EVENTS, _read_events)
+        return self._ask(_EVENTS, EVENTS.decode)
 
     def only(self, node: str) -> "Nodes":
         """Returns one of them."""
@@ -132,16 +130,13 @@ class Nodes:
             except VgpuError as error:
                 hint = f"; {error.hint}" if error.hint else ""
                 return NodeAnswer(node, None, f"{error.message}{hint}")
+            except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
+                known = "is of a form that this kubectl-vgpu does not know"
+                hint = "use the kubectl-vgpu of the agent's version"
+                return NodeAnswer(node, None, f"its page {page} {known}: {error}; {hint}")
 
         with ThreadPoolExecutor(min(_MOST_AT_ONCE, len(self._agents))) as threads:
             return list(threads.map(answer, self._agents))
-
-
-def _read_events(content: bytes) -> list[KeptEvent]:
-    try:
-        return _KEPT_EVENTS.decode(content)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise VgpuError(f"its answer is not a list of events: {error}") from None
 
 
 def _why(agent: Agent, error: NoAnswer) -> str:

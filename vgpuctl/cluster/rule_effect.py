@@ -9,18 +9,19 @@ how the config shares a GPU is known only where no rule says `compute` now.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from deviceplugin.config.loading import LimitRule
-from deviceplugin.http.node_slices import NodeSlices
 from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import LimitChange, Override
-from deviceplugin.policy.limit_changes import changed_limits
-from deviceplugin.policy.limit_rules import matching_rule
-from deviceplugin.policy.limits_resolver import Source, resolve
-from deviceplugin.policy.raise_units import RaiseRoom, RaiseUnits
+from deviceplugin.pages.changes import ChangedLimits
+from deviceplugin.pages.slices import NodeSlices
+from deviceplugin.pages.state import AgentReport, ReportedAllocation
+from deviceplugin.policy.limits.changes import changed_limits
+from deviceplugin.policy.limits.raise_units import RaiseRoom, RaiseUnits
+from deviceplugin.policy.limits.resolver import Source, resolve
+from deviceplugin.policy.limits.rules import matching_rule
 from libvgpu.limits import ContainerLimits
 from libvgpu.slices import Slice
 
-from ..agent_client import AgentReport, AllocationOfReport
 from ..commands.set import change_rows
 from ..render import Row
 from .listing import of_node
@@ -61,8 +62,8 @@ def _said(rule: LimitRule | None) -> LimitRule | None:
 
 
 def _change(
-    found: Slice, now: ContainerLimits, told: AllocationOfReport, rule: LimitRule | None
-) -> Mapping[str, object]:
+    found: Slice, now: ContainerLimits, told: ReportedAllocation, rule: LimitRule | None
+) -> ChangedLimits:
     given = {each.gpu: each for each in told.devices}
     devices = []
     for device in now.devices:
@@ -83,7 +84,7 @@ def _change(
     by_hand = Override(
         first.core_percent if said and _is_set(said.core) else None,
         first.memory_limit_bytes if said and _is_set(said.memory) else None,
-        first.compute_mode.name.lower() if said and _is_set(said.compute) else None,
+        first.compute_mode if said and _is_set(said.compute) else None,
     )
     allocation = Allocation(
         told.allocation,

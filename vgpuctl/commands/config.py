@@ -4,17 +4,18 @@
 """
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
-import msgspec
 
+from deviceplugin.pages.config import ConfigValue
 from libvgpu.errors import ConfigError
 
 from ..agent_client import config_in_force
 from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option, state_dir_option
+from ..output.rows import ConfigShowRow
 from ..render import OUTPUT_VERSION, Column, print_listing, say
 
 
@@ -29,11 +30,10 @@ def config() -> None:
 @config.command(epilog=examples("vgpuctl config schema > config.schema.json"))
 def schema() -> None:
     """Print the JSON Schema of the config file."""
-    import msgspec
-
     from deviceplugin.config.json_schema import json_schema
+    from libvgpu.json_rows import to_rows
 
-    click.echo(msgspec.json.format(msgspec.json.encode(json_schema())).decode())
+    click.echo(to_rows(json_schema()), nl=False)
 
 
 def _shown(value: object) -> str:
@@ -69,18 +69,24 @@ def show(
     from deviceplugin.config.effective import DEFAULT, effective
     from deviceplugin.config.loading import load_config
 
+    values: Sequence[ConfigValue]
     if file is not None:
-        rows = [asdict(value) for value in effective(load_config(file))]
+        values = effective(load_config(file))
     else:
         found = config_in_force(chosen_run_dir(run_dir))
-        rows = [msgspec.to_builtins(value) for value in found.values]
+        values = found.values
         name = f", config {found.name}" if found.name else ""
         kept = ", kept from before, since that is bad now" if found.is_kept else ""
         click.echo(f"vgpuctl: {found.path}{name}{kept}", err=True)
-    rows = [
-        {"version": OUTPUT_VERSION, **row}
-        for row in rows
-        if not changed or row["origin"] != DEFAULT
+    rows: list[ConfigShowRow] = [
+        {
+            "version": OUTPUT_VERSION,
+            "key": each.key,
+            "value": each.value,
+            "origin": each.origin,
+        }
+        for each in values
+        if not changed or each.origin != DEFAULT
     ]
     print_listing(rows, _COLUMNS, output, "every value is a default")
 
@@ -116,8 +122,8 @@ def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
 
     found = load_config(file)
     if on_node:
-        from deviceplugin.policy.gpu_numbers import names_of_lost
-        from deviceplugin.policy.layout import lay_out
+        from deviceplugin.policy.devices.gpu_numbers import names_of_lost
+        from deviceplugin.policy.devices.layout import lay_out
 
         from ..node_gpus import gpus_meant_by
 
@@ -130,6 +136,6 @@ def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
             gpu = f"GPU {held.gpu.index}{part} ({held.gpu.uuid})"
             say(f"vgpuctl: {file}: nothing of {gpu} is offered: {held.reason}")
     click.echo(
-        f"{file}: good: {len(found.shares)} sharing.fractional and {len(found.rules)} limits "
+        f"{file}: good: {len(found.fractional)} sharing.fractional and {len(found.rules)} limits "
         "entries"
     )

@@ -14,16 +14,19 @@ from typing import Any
 
 import click
 
-from deviceplugin.store.event_file import KeptEvent, kept_events
+from deviceplugin.pages.events import KeptEvent
+from deviceplugin.pages.state import AgentReport
+from deviceplugin.store.event_file import kept_events
 from libvgpu.allocation_dirs import AllocationDir
 from libvgpu.errors import AllocationRefused, UnknownAllocation, UsageError, VgpuError
 from libvgpu.slices import Slice, read_slices, readable_allocations
 
-from ..agent_client import AgentReport, agent_report
+from ..agent_client import agent_report
 from ..examples import examples
 from ..node_gpus import seen_gpus
 from ..observe import SeenGpu, gpu_rows
 from ..options import chosen_run_dir, node_dirs_options, output_option
+from ..output.facts import Container, Gpu
 from ..targets import find_allocation
 from ..top.frame import TopGpu
 from ..top.rates import Rates, TopRow
@@ -105,7 +108,7 @@ def describe(
             raise unknown(target, error, events) from None
     report = _report(chosen)
     slices, rows = _two_looks(chosen)
-    facts = []
+    facts: list[Container | Gpu] = []
     if gpu is not None:
         from ..describe.gpu import describe_gpu
 

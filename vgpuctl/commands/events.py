@@ -14,11 +14,13 @@ from pathlib import Path
 
 import click
 
-from deviceplugin.store.event_file import KeptEvent, kept_events
+from deviceplugin.pages.events import KeptEvent
+from deviceplugin.store.event_file import kept_events
 from libvgpu.errors import AllocationRefused, UsageError
 
 from ..examples import examples
 from ..options import node_dirs_options, output_option
+from ..output.rows import EventRow
 from ..render import OUTPUT_VERSION, Column, Row, print_listing, printable
 
 _LOOK_EVERY_S = 0.5
@@ -37,7 +39,7 @@ def _age_s(context: click.Context, parameter: click.Parameter, value: str | None
     return float(number) * _UNITS_S[unit]
 
 
-def _row(event: KeptEvent) -> Row:
+def _row(event: KeptEvent) -> EventRow:
     return {
         "version": OUTPUT_VERSION,
         "at": event.at,

@@ -14,6 +14,7 @@ from libvgpu.errors import VgpuError
 from ..agent_client import metrics_page
 from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option
+from ..output.rows import MetricRow
 from ..render import OUTPUT_VERSION, Column, Row, print_listing
 
 _SHOWN = 100  # characters of what cannot be read
@@ -72,7 +73,7 @@ def metrics(
             f"the agent does not answer with a page of metrics: {why}",
             hint="see vgpuctl doctor, and restart the agent if it is of another version",
         ) from None
-    found: list[Row] = [
+    found: list[MetricRow] = [
         {
             "version": OUTPUT_VERSION,
             "name": sample.name,

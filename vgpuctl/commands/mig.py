@@ -9,9 +9,10 @@ from pathlib import Path
 
 import click
 
+from deviceplugin.pages.state import AgentReport
 from libvgpu.errors import InventoryError, UsageError
 
-from ..agent_client import AgentReport, AgentUnreachable, agent_report
+from ..agent_client import AgentUnreachable, agent_report
 from ..examples import examples
 from ..node_gpus import gpus_meant_by
 from ..options import chosen_run_dir, run_dir_option, state_dir_option
@@ -33,7 +34,7 @@ def mig() -> None:
 def apply(file: Path, dry_run: bool, run_dir: Path | None, state_dir: Path) -> None:
     """Cut the GPUs of this node as the mig entries of the config FILE say."""
     from deviceplugin.config.loading import load_config
-    from deviceplugin.policy.mig_layout import mig_differences, profiles_of
+    from deviceplugin.policy.devices.mig_layout import mig_differences, profiles_of
 
     config = load_config(file)
     if not config.mig_layouts:

@@ -32,21 +32,17 @@ from libvgpu.arbitration import Arbiter, hold_gpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.sim.spec import MachineSpec, parse_spec
-from vgpuctl import core_sum, memory_sum, mps_server, run_names, run_sizes
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..examples import examples
-from ..foreground import require_command, run_in_foreground, signals_held
-from ..options import chosen_run_dir, fast_option, run_dir_option
-from ..requests import GpuCandidate, GpuRequest, limits_for, parse_requests, require_working
-from ..run_environment import parse_environment, slice_environment
-from ..summarised_run import SummarisedRun
-
-_COMPUTE_MODES = {
-    "strict": ComputeMode.STRICT,
-    "elastic": ComputeMode.ELASTIC,
-    "off": ComputeMode.OFF,
-}
+from ..options import chosen_run_dir, compute_option, fast_option, run_dir_option
+from ..run import core_sum, memory_sum, mps_server
+from ..run import names as run_names
+from ..run import sizes as run_sizes
+from ..run.environment import parse_environment, slice_environment
+from ..run.foreground import require_command, run_in_foreground, signals_held
+from ..run.requests import GpuCandidate, GpuRequest, limits_for, parse_requests, require_working
+from ..run.summarised_run import SummarisedRun
 
 
 def _refuse_inside_a_slice(environment: Mapping[str, str]) -> None:
@@ -107,11 +103,9 @@ def _gpus(
     help="Share of the GPU's compute, 1 to 100 [default: what other slices leave over; "
     "without --memory 100, not capped].",
 )
-@click.option(
-    "--compute",
-    type=click.Choice(list(_COMPUTE_MODES)),
-    help="elastic may also use what nobody else wants; off holds memory alone "
-    "[default: strict for what --core says].",
+@compute_option(
+    "elastic may also use what nobody else wants; off holds memory alone "
+    "[default: strict for what --core says]."
 )
 @click.option(
     "--mps",
@@ -140,11 +134,11 @@ def _gpus(
 )
 @run_dir_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
-def run(
+def run(  # noqa: PLR0913 - a parameter for each option
     gpus: tuple[str, ...],
     memories: tuple[str, ...],
     cores: tuple[str, ...],
-    compute: str | None,
+    compute: ComputeMode | None,
     mps: bool,
     simulate: str | None,
     fast: bool,
@@ -156,12 +150,12 @@ def run(
 ) -> int:
     """Run COMMAND under a slice of a GPU and exit with its status."""
     requests = parse_requests(gpus, memories, cores)
-    if compute == "off" and cores:
+    if compute is ComputeMode.OFF and cores:
         raise UsageError(
             f"--core {cores[0]} does nothing with --compute off, which holds no share: "
             "leave one of the two out"
         )
-    if compute == "strict" and any(each.core_percent is None for each in requests):
+    if compute is ComputeMode.STRICT and any(each.core_percent is None for each in requests):
         raise UsageError(
             "--compute strict holds a share, and without --core there is none: give --core "
             "PERCENT, or leave --compute out to have what other slices leave over"
@@ -184,7 +178,7 @@ def run(
         there, base = made.enter_context(_gpus(spec, requests, environment))
         kept_in = chosen_run_dir(run_dir).absolute()  # the program may change its directory
         there = run_sizes.with_sizes(there, kept_in, mps)
-        devices = limits_for(requests, there, _COMPUTE_MODES[compute or "strict"])
+        devices = limits_for(requests, there, ComputeMode.STRICT if compute is None else compute)
         uuids = [device.uuid for device in devices]
         ownership.sweep(kept_in)
         mps_server.sweep(kept_in)

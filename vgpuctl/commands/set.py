@@ -13,13 +13,16 @@ holds, 1 it was refused, 2 wrong usage.
 """
 
 import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import click
 
+from deviceplugin.model.overrides import Override
+from deviceplugin.pages.changes import ChangedLimits, LimitValues
 from libvgpu import ownership
-from libvgpu.errors import InventoryError, UsageError, VgpuError
+from libvgpu.errors import InventoryError, UsageError
+from libvgpu.limits import ComputeMode
 from libvgpu.quantities import parse_size
 from libvgpu.sizes import format_size
 from libvgpu.slices import readable_allocations
@@ -27,12 +30,11 @@ from libvgpu.slices import readable_allocations
 from ..examples import examples
 from ..fitting import BEFORE_NAMES
 from ..observe import LEFT_OVER
-from ..options import chosen_run_dir, node_dirs_options, output_option
+from ..options import chosen_run_dir, compute_option, node_dirs_options, output_option
+from ..output.rows import LimitName, SetRow
 from ..render import OUTPUT_VERSION, SHORT_UUID, Column, Row, print_listing
-from ..requests import parse_core
+from ..run.requests import parse_core
 from ..targets import find_allocation
-
-_VALUES = (("memory", "memory_bytes"), ("core", "core_percent"), ("compute", "compute"))
 
 
 def _shown(row: Row, key: str) -> str:
@@ -64,23 +66,31 @@ COLUMNS = (
 )
 
 
-def change_rows(change: Any) -> list[Row]:
-    """Returns one row per GPU and value of what `limit_changes.changed_limits` says."""
+def change_rows(change: ChangedLimits) -> list[SetRow]:
+    """Returns one row per GPU and value of what a change did."""
     return [
         {
             "version": OUTPUT_VERSION,
-            "allocation": change["allocation"],
-            "owner": change["owner"],
-            "gpu_uuid": device["gpu_uuid"],
-            "value": key,
-            "old": device["old"][key],
-            "new": device["new"][key],
-            "changed": device["old"][key] != device["new"][key],
-            "pending": name in device["pending"],
+            "allocation": change.allocation,
+            "owner": change.owner,
+            "gpu_uuid": device.gpu_uuid,
+            "value": value,
+            "old": old,
+            "new": new,
+            "changed": old != new,
+            "pending": value.partition("_")[0] in device.pending,
         }
-        for device in change["devices"]
-        for name, key in _VALUES
+        for device in change.devices
+        for value, old, new in _values(device.old, device.new)
     ]
+
+
+def _values(
+    old: LimitValues, new: LimitValues
+) -> Iterator[tuple[LimitName, int | str | None, int | str | None]]:
+    yield "memory_bytes", old.memory_bytes, new.memory_bytes
+    yield "core_percent", old.core_percent, new.core_percent
+    yield "compute", old.compute, new.compute
 
 
 def _memory_of(uuid: str) -> int | None:
@@ -96,33 +106,25 @@ def _memory_of(uuid: str) -> int | None:
     return next((gpu.memory_bytes for gpu in seen if gpu.uuid == uuid), None)
 
 
-def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> list[Row]:
+def _changed(run_dir: Path, word: str, override: Override | None) -> ChangedLimits:
+    """Sets values of an allocation, or takes back what was set."""
     allocation = find_allocation(word, readable_allocations(run_dir))
     allocation_id = allocation.meta.allocation_id
     if allocation.meta.source != ownership.SOURCE:
         from .. import agent_client
 
-        if clear:
-            answer = agent_client.clear_override(run_dir, allocation_id)
-        else:
-            answer = agent_client.set_override(run_dir, allocation_id, values)
-        try:
-            return change_rows(answer)
-        except (KeyError, TypeError):
-            raise VgpuError(
-                f"the agent of {run_dir} answers in a form that this vgpuctl does not know",
-                hint="use the vgpuctl of the agent's version; vgpuctl ps shows the limits",
-            ) from None
-    from deviceplugin.model.overrides import Override
-    from deviceplugin.policy.limit_changes import changed_limits
+        if override is None:
+            return agent_client.clear_override(run_dir, allocation_id)
+        return agent_client.set_override(run_dir, allocation_id, override)
+    from deviceplugin.policy.limits.changes import changed_limits
 
-    from .. import run_limits
+    from ..run import limits as run_limits
 
-    if clear:
+    if override is None:
         change = run_limits.clear_limits(run_dir, allocation, _memory_of)
     else:
-        change = run_limits.set_limits(run_dir, allocation, Override(**values), _memory_of)
-    return change_rows(changed_limits(allocation_id, change))
+        change = run_limits.set_limits(run_dir, allocation, override, _memory_of)
+    return changed_limits(allocation_id, change)
 
 
 @click.command(
@@ -135,19 +137,15 @@ def _changed(run_dir: Path, word: str, values: dict[str, Any], clear: bool) -> l
 @click.argument("allocation")
 @click.option("--core", metavar="PERCENT", help="Share of each GPU's compute, 1 to 100.")
 @click.option("--memory", metavar="SIZE", help="Memory limit on each GPU, for example 6GiB.")
-@click.option(
-    "--compute",
-    type=click.Choice(["strict", "elastic", "off"]),
-    help="How the share is held; off needs allowRaise.",
-)
+@compute_option("How the share is held; off needs allowRaise.")
 @click.option("--clear", is_flag=True, help="Go back to what rules and request say.")
 @node_dirs_options
 @output_option
-def set_verb(
+def set_verb(  # noqa: PLR0913 - a parameter for each option
     allocation: str,
     core: str | None,
     memory: str | None,
-    compute: str | None,
+    compute: ComputeMode | None,
     clear: bool,
     run_dir: Path | None,
     state_dir: Path,
@@ -159,16 +157,14 @@ def set_verb(
     ALLOCATION is an id as vgpuctl ps shows it (or its beginning), the name of a run,
     NAMESPACE/POD or NAMESPACE/POD/CONTAINER.
     """
-    values: dict[str, Any] = {}
-    if core is not None:
-        values["core_percent"] = parse_core(core)
-    if memory is not None:
-        values["memory_bytes"] = parse_size(memory, "memory")
-    if compute is not None:
-        values["compute"] = compute
-    if clear and values:
+    override = Override(
+        None if core is None else parse_core(core),
+        None if memory is None else parse_size(memory, "memory"),
+        compute,
+    )
+    if clear and override != Override():
         raise UsageError("--clear takes back all values: give it alone, then set new ones")
-    if not clear and not values:
+    if not clear and override == Override():
         raise UsageError("nothing to set: give --core, --memory or --compute, or --clear")
-    rows = _changed(chosen_run_dir(run_dir), allocation, values, clear)
-    print_listing(rows, COLUMNS, output, "no GPU in this slice")
+    change = _changed(chosen_run_dir(run_dir), allocation, None if clear else override)
+    print_listing(change_rows(change), COLUMNS, output, "no GPU in this slice")

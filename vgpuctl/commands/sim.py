@@ -20,9 +20,9 @@ from libvgpu.sizes import format_size
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..examples import examples
-from ..foreground import require_command, run_in_foreground, signals_held
 from ..options import fast_option, output_option
 from ..render import OUTPUT_VERSION, Column, Row, print_listing
+from ..run.foreground import require_command, run_in_foreground, signals_held
 from .sim_inject import inject, injected_words
 
 

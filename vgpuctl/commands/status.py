@@ -23,18 +23,20 @@ force.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
 
+from deviceplugin.pages.state import AgentReport
 from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
 from libvgpu.slices import read_slices
 
-from ..agent_client import AgentReport, agent_report
+from ..agent_client import agent_report
 from ..examples import examples
 from ..node_gpus import seen_gpus
-from ..observe import gpu_rows
+from ..observe import gpu_rows, gpu_state
 from ..options import chosen_run_dir, node_dirs_options, output_option
 from ..render import SHORT_UUID, Column, Row, print_listing, say, size_column
 
@@ -113,13 +115,6 @@ def _number(row: Row, key: str) -> int:
     return value if isinstance(value, int) else 0
 
 
-def _health_of(report: AgentReport | None, uuid: str) -> str | None:
-    if report is None:
-        return None
-    reasons = (report.unhealthy_gpus, report.left_out_gpus, report.withheld_gpus)
-    return next((each[uuid] for each in reasons if uuid in each), "")
-
-
 @click.command(
     epilog=examples("vgpuctl status", "vgpuctl status -o json | jq '.[].memory_free_bytes'")
 )
@@ -132,15 +127,7 @@ def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str
         say(f"vgpuctl: {problem}")
     chosen = chosen_run_dir(run_dir)
     report = _report(chosen)
-    draining = None if report is None else report.draining_gpus
-    rows = [
-        {
-            **row,
-            "health": _health_of(report, str(row["uuid"])),
-            "drains": None if draining is None else draining.get(str(row["uuid"]), ""),
-        }
-        for row in gpu_rows(seen, read_slices(chosen))
-    ]
+    rows = gpu_rows(seen, read_slices(chosen), partial(gpu_state, report))
     print_listing(rows, COLUMNS, output, "no GPUs and no slices")
     if output == "table":
         for sentence in fragmentation(rows):

@@ -116,7 +116,7 @@ def plan(
 
 
 def _accounts(uid: int, gid: int) -> dict[str, str]:
-    passwd = "root:x:0:0:root:/root:/bin/sh\n"
+    passwd = "root:x:0:0:root:/root:/bin/sh\n"  # noqa: S105 - a file without passwords
     group = "root:x:0:\n"
     if uid:
         passwd += f"sample:x:{uid}:{gid}::/tmp:/bin/sh\n"

@@ -94,7 +94,7 @@ def become(order: Order) -> None:
         syscalls.no_new_privileges()
         _stay_with(order.parent_pid)
     os.chdir(order.directory)
-    os.execvpe(order.argv[0], order.argv, order.env)
+    os.execvpe(order.argv[0], order.argv, order.env)  # noqa: S606 - it becomes the program
 
 
 def main() -> None:

@@ -23,6 +23,7 @@ _ETC_COPIED = ("ld.so.cache", "ld.so.conf", "nsswitch.conf", "hosts", "resolv.co
 _ETC_BOUND = ("ld.so.conf.d", "alternatives", "ssl")
 _DEVICE_NODES = ("null", "zero", "full", "random", "urandom", "tty")
 _DIRECTORY_MODE = 0o755
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the container's own
 _STICKY_MODE = 0o1777
 
 
@@ -59,7 +60,7 @@ def enter(
     _compose_dev(root, host_ipc)
     for directory in ("/proc", "/sys"):
         _bind(root, Bind(directory, directory, read_only=directory == "/sys"))
-    for directory in ("/tmp", "/var/tmp"):
+    for directory in ("/tmp", "/var/tmp"):  # noqa: S108 - the container's own
         made = _directory(root, directory)
         made.chmod(_STICKY_MODE)
     for entry in binds:
@@ -101,10 +102,10 @@ def _compose_dev(root: Path, host_ipc: bool) -> None:
         ("stderr", "/proc/self/fd/2"),
     ):
         (dev / name).symlink_to(target)
-    if host_ipc and Path("/dev/shm").is_dir():
-        _bind(root, Bind("/dev/shm", "/dev/shm", read_only=False))
+    if host_ipc and Path(_SHARED_MEMORY).is_dir():
+        _bind(root, Bind(_SHARED_MEMORY, _SHARED_MEMORY, read_only=False))
     else:
-        shm = _directory(root, "/dev/shm")
+        shm = _directory(root, _SHARED_MEMORY)
         flags = syscalls.MS_NOSUID | syscalls.MS_NODEV
         syscalls.mount("tmpfs", str(shm), "tmpfs", flags, "mode=1777")
 

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from deviceplugin.config.loading import AgentConfig
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.units import Half, resource_name
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest
 from libvgpu.errors import UsageError, VgpuError
@@ -37,11 +37,11 @@ def asked_by(pod: PodManifest, container: ContainerManifest, config: AgentConfig
         UsageError: it does not ask for core and memory of one family that the config shares.
     """
     domain = config.resource_domain
-    for share in config.shares:
-        core = container.limits.get(resource_name(domain, share.family, Half.CORE))
-        memory = container.limits.get(resource_name(domain, share.family, Half.MEMORY))
+    for entry in config.fractional:
+        core = container.limits.get(resource_name(domain, entry.family, Half.CORE))
+        memory = container.limits.get(resource_name(domain, entry.family, Half.MEMORY))
         if core and memory:
-            return Asked(share.family, core, memory * share.memory_unit_bytes)
+            return Asked(entry.family, core, memory * entry.memory_unit_bytes)
     raise UsageError(
         f"{pod.source}: container {container.name} asks for {dict(container.limits)}: the demo "
         "shows containers that ask for core and memory of one family"

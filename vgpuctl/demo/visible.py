@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from deviceplugin.config.device_forms import DEFAULT_ANNOTATION_PREFIX, DEFAULT_CDI_KIND
+from deviceplugin.model.device_forms import DEFAULT_ANNOTATION_PREFIX, DEFAULT_CDI_KIND
 from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
 from deviceplugin.testing import RunOptions
 from libvgpu.errors import VgpuError

@@ -38,7 +38,8 @@ def base_directory() -> Path:
         VgpuError: there is none; says what each of them lacks.
     """
     lacks = {}
-    for place in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")):
+    # Mkdtemp makes the folder.
+    for place in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp", "/dev/shm")):  # noqa: S108
         lacks[place] = what_is_missing(Path(place))
         if lacks[place] is None:
             return Path(place)

@@ -6,24 +6,32 @@ comes from. Without an agent these are null.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import cast
 
-from deviceplugin.store.event_file import KeptEvent
+from deviceplugin.pages.events import KeptEvent
+from deviceplugin.pages.state import AgentReport, ReportedAllocation, ReportedGpu
 from libvgpu.allocation_dirs import allocation_directory
 from libvgpu.limits import DeviceLimit, Family
 from libvgpu.region import ContainerUsage, DeviceUsage, ProcessUsage
 from libvgpu.sharing_mode import Mode
 from libvgpu.slices import Slice
 
-from ..agent_client import AgentReport, AllocationOfReport, GivenOfReport
-from ..observe import container_usage, enforced_core_percent
+from ..observe import container_usage, enforced_core_percent, refusals
+from ..output.facts import (
+    Container,
+    ContainerDevice,
+    DeviceCompute,
+    DeviceMemory,
+    Event,
+    Process,
+)
+from ..output.rows import FamilyName, Source, State
 from ..render import OUTPUT_VERSION, seconds
 from ..top.frame import TopGpu
 from ..top.rates import TopRow
 from .verdict import Throttle, verdict
 
 _EVENTS = 5
-_NOBODY = "unknown"
 
 
 def describe_container(
@@ -34,7 +42,7 @@ def describe_container(
     report: AgentReport | None,
     events: Sequence[KeptEvent],
     now: float,
-) -> dict[str, Any]:
+) -> Container:
     """Returns the facts.
 
     Args:
@@ -51,12 +59,12 @@ def describe_container(
         "version": OUTPUT_VERSION,
         "kind": "container",
         "allocation": meta.allocation_id,
-        "source": meta.source,
+        "source": cast(Source, meta.source),
         "owner": owner,
         "name": meta.name,
         "command": list(meta.command),
-        "family": meta.family,
-        "state": found.state,
+        "family": cast(FamilyName, meta.family),
+        "state": cast(State, found.state),
         "problem": found.problem,
         "created_at": meta.created_at,
         "directory": str(allocation_directory(run_dir, meta.allocation_id)),
@@ -66,11 +74,11 @@ def describe_container(
             _device(found, index, limit, rows.get(limit.uuid), gpus, told, now)
             for index, limit in enumerate(found.limits.devices if found.limits else ())
         ],
-        "events": [_event(each) for each in mine],
+        "events": list(map(event_fact, mine)),
     }
 
 
-def _told(report: AgentReport | None, allocation_id: str) -> AllocationOfReport | None:
+def _told(report: AgentReport | None, allocation_id: str) -> ReportedAllocation | None:
     allocations = report.allocations if report else []
     return next((each for each in allocations if each.allocation == allocation_id), None)
 
@@ -81,9 +89,9 @@ def _device(
     limit: DeviceLimit,
     row: TopRow | None,
     gpus: Mapping[str, TopGpu],
-    told: AllocationOfReport | None,
+    told: ReportedAllocation | None,
     now: float,
-) -> dict[str, Any]:
+) -> ContainerDevice:
     assert found.limits is not None
     family = found.limits.family
     gpu = gpus.get(limit.uuid)
@@ -102,21 +110,21 @@ def _device(
         "memory_limit_bytes": limit.memory_limit_bytes,
         "memory_from": given.memory if given else None,
         "physical_bytes": limit.physical_bytes,
-        "compute": limit.compute_mode.name.lower(),
+        "compute": limit.compute_mode.word,
         "compute_from": given.compute if given else None,
         "mps_pipe_directory": limit.mps_pipe_directory,
         **_memory(usage, limit),
         **_compute(family, limit, core_percent, row, usage, mode, now - found.meta.created_at),
-        **_refusals(usage),
+        **refusals(usage),
         "processes": _processes(found.usage, index),
     }
 
 
-def _given(told: AllocationOfReport | None, uuid: str) -> GivenOfReport | None:
+def _given(told: ReportedAllocation | None, uuid: str) -> ReportedGpu | None:
     return next((each for each in told.devices if each.gpu == uuid), None) if told else None
 
 
-def _memory(usage: DeviceUsage | None, limit: DeviceLimit) -> dict[str, Any]:
+def _memory(usage: DeviceUsage | None, limit: DeviceLimit) -> DeviceMemory:
     return {
         "memory_used_bytes": usage.used_bytes if usage else None,
         "memory_peak_bytes": usage.peak_bytes if usage else None,
@@ -133,7 +141,7 @@ def _compute(
     usage: DeviceUsage | None,
     mode: Mode | None,
     age_s: float,
-) -> dict[str, Any]:
+) -> DeviceCompute:
     share = row.share_percent if row else None
     held = row.held_percent if row else 0.0
     since_start = usage.held_ns / 1e7 / age_s if usage and age_s > 0 else None
@@ -155,23 +163,7 @@ def _compute(
     }
 
 
-def _refusals(usage: DeviceUsage | None) -> dict[str, Any]:
-    last = usage.last_refusal if usage else None
-    return {
-        "refused_count": usage.refused_count if usage else None,
-        "last_refusal": None
-        if last is None
-        else {
-            "asked_bytes": last.asked_bytes,
-            "used_bytes": last.used_bytes,
-            "limit_bytes": last.limit_bytes,
-            "kind": last.kind,
-            "at": seconds(last.at_ns),
-        },
-    }
-
-
-def _processes(usage: ContainerUsage | None, index: int) -> list[dict[str, Any]]:
+def _processes(usage: ContainerUsage | None, index: int) -> list[Process]:
     found = []
     for process in usage.processes if usage else ():
         own = next((d for d in process.devices if d.device_index == index), None)
@@ -180,7 +172,7 @@ def _processes(usage: ContainerUsage | None, index: int) -> list[dict[str, Any]]
     return found
 
 
-def _process(process: ProcessUsage, own: DeviceUsage) -> dict[str, Any]:
+def _process(process: ProcessUsage, own: DeviceUsage) -> Process:
     return {
         "pid": process.pid,
         "command": process.command,
@@ -195,7 +187,8 @@ def _process(process: ProcessUsage, own: DeviceUsage) -> dict[str, Any]:
     }
 
 
-def _event(event: KeptEvent) -> dict[str, Any]:
+def event_fact(event: KeptEvent) -> Event:
+    """Returns one of the last events."""
     return {
         "at": event.at,
         "reason": event.reason,

@@ -1,34 +1,28 @@
 """The facts of one GPU or MIG device, as a mapping."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import cast
 
-from deviceplugin.store.event_file import KeptEvent
+from deviceplugin.pages.events import KeptEvent
+from deviceplugin.pages.state import AgentReport
 
-from ..agent_client import AgentReport
 from ..observe import SeenGpu
-from ..render import OUTPUT_VERSION, Row
+from ..output.facts import Gpu, Health, WholeDevice
+from ..output.rows import State, StatusRow
+from ..render import OUTPUT_VERSION
 from ..top.rates import TopRow
+from .container import event_fact
 
 _EVENTS = 5
-_FROM_STATUS = (
-    "memory_total_bytes",
-    "memory_allocated_bytes",
-    "memory_used_bytes",
-    "memory_unaccounted_bytes",
-    "memory_free_bytes",
-    "core_allocated_percent",
-    "core_free_percent",
-)
 
 
 def describe_gpu(
     seen: SeenGpu,
-    status: Row,
+    status: StatusRow,
     rows: Sequence[TopRow],
     report: AgentReport | None,
     events: Sequence[KeptEvent],
-) -> dict[str, Any]:
+) -> Gpu:
     """Returns the facts.
 
     Args:
@@ -48,13 +42,19 @@ def describe_gpu(
         "driver": gpu.driver,
         "family": status["family"],
         "health": _health(report, gpu.uuid),
-        **{key: status[key] for key in _FROM_STATUS},
+        "memory_total_bytes": status["memory_total_bytes"],
+        "memory_allocated_bytes": status["memory_allocated_bytes"],
+        "memory_used_bytes": status["memory_used_bytes"],
+        "memory_unaccounted_bytes": status["memory_unaccounted_bytes"],
+        "memory_free_bytes": status["memory_free_bytes"],
+        "core_allocated_percent": status["core_allocated_percent"],
+        "core_free_percent": status["core_free_percent"],
         "share_percent": round(sum(row.share_percent or 0.0 for row in rows), 1),
         "slices": [
             {
                 "allocation": row.allocation_id,
                 "who": row.who,
-                "state": row.state,
+                "state": cast(State, row.state),
                 "memory_used_bytes": row.memory_used_bytes,
                 "memory_limit_bytes": row.memory_limit_bytes,
                 "core_percent": row.core_percent,
@@ -64,19 +64,11 @@ def describe_gpu(
             for row in rows
         ],
         "devices": _devices(report, gpu.uuid),
-        "events": [
-            {
-                "at": each.at,
-                "reason": each.reason,
-                "is_warning": each.is_warning,
-                "text": each.text,
-            }
-            for each in mine
-        ],
+        "events": list(map(event_fact, mine)),
     }
 
 
-def _health(report: AgentReport | None, uuid: str) -> Mapping[str, Any]:
+def _health(report: AgentReport | None, uuid: str) -> Health:
     """Returns what the agent says is the matter with a GPU; nulls without an agent."""
     if report is None:
         return {"unhealthy": None, "draining": None, "withheld": None}
@@ -88,7 +80,7 @@ def _health(report: AgentReport | None, uuid: str) -> Mapping[str, Any]:
     }
 
 
-def _devices(report: AgentReport | None, uuid: str) -> list[dict[str, str]]:
+def _devices(report: AgentReport | None, uuid: str) -> list[WholeDevice]:
     """Returns who has the GPU whole, or a replica of it."""
     return [
         {"resource": each.resource, "id": each.id, "owner": each.owner}

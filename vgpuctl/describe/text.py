@@ -165,8 +165,11 @@ def _gpu(facts: Facts) -> Iterator[str]:
 def _health(health: Facts) -> str:
     if health["unhealthy"] is None:
         return "not known without the agent"
-    said = {"unhealthy": health["unhealthy"], "draining": health["draining"],
-            "nothing of it is offered": health["withheld"]}  # fmt: skip
+    said = {
+        "unhealthy": health["unhealthy"],
+        "draining": health["draining"],
+        "nothing of it is offered": health["withheld"],
+    }
     return "; ".join(f"{name}: {why}" for name, why in said.items() if why) or "well"
 
 

@@ -30,7 +30,7 @@ class Throttle:
     mode: Mode | None
 
 
-def verdict(found: Throttle) -> str:
+def verdict(found: Throttle) -> str:  # noqa: PLR0911 - a sentence for each verdict
     """Returns whether its cap binds, and if not, why it is as fast as it is."""
     cap = f"its cap of {found.core_percent}"
     if found.family is Family.MPS:

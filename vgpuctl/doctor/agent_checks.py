@@ -4,10 +4,11 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from deviceplugin.pages.state import AgentReport, ReportedProcess
 from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
 
-from ..agent_client import AgentReport, AgentUnreachable, ProcessOfReport
+from ..agent_client import AgentUnreachable
 from .finding import RESET_GPU, Finding, fail, ok, warn
 from .node_checks import AS_ROOT
 
@@ -254,7 +255,7 @@ def watch(report: AgentReport) -> list[Finding]:
     return found
 
 
-def _process(each: ProcessOfReport) -> str:
+def _process(each: ReportedProcess) -> str:
     size = "memory" if each.memory_bytes is None else format_size(each.memory_bytes)
     return f"process {each.pid} ({each.command}) uses {size} of GPU {each.gpu}"
 

@@ -10,16 +10,17 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deviceplugin.config.device_forms import ListStrategy
 from deviceplugin.inventory.nvml import NvmlInventory
+from deviceplugin.model.device_forms import ListStrategy
 from deviceplugin.model.gpus import Gpu
-from deviceplugin.policy.first_config import FirstConfig
-from deviceplugin.policy.foreign_plugins import foreign_plugins
+from deviceplugin.pages.state import AgentReport
+from deviceplugin.policy.devices.first_config import FirstConfig
+from deviceplugin.policy.devices.foreign_plugins import foreign_plugins
 from deviceplugin.recovery.foreign_plugins import device_plugins
 from libvgpu.errors import InventoryError, VgpuError
 from libvgpu.slices import read_slices
 
-from ..agent_client import AgentReport, agent_report
+from ..agent_client import agent_report
 from ..options import chosen_run_dir
 from . import (
     agent_checks,

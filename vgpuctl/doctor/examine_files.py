@@ -4,10 +4,10 @@ import os
 import stat
 from pathlib import Path
 
+from deviceplugin.pages.state import AgentReport
 from libvgpu import artifacts, region
 from libvgpu.errors import VgpuError
 
-from ..agent_client import AgentReport
 from . import node_checks
 from .finding import Finding
 

@@ -7,14 +7,14 @@ from pathlib import Path
 from deviceplugin.cdi.driver_files import find_driver_files, library_directories
 from deviceplugin.cdi.runtime_files import read_facts
 from deviceplugin.kubelet.answer_codec import mounts_of
-from deviceplugin.policy.first_config import FirstConfig
+from deviceplugin.pages.state import AgentReport
+from deviceplugin.policy.devices.first_config import FirstConfig
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.recovery.kubelet_records import allocation_of
 from libvgpu import artifacts
 from libvgpu.errors import VgpuError
 from libvgpu.slices import Slice
 
-from ..agent_client import AgentReport
 from . import driver_match, image_checks, pid_checks, runtime_check
 from .finding import Finding
 from .host import Host

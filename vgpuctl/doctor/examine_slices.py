@@ -6,10 +6,10 @@ from pathlib import Path
 from deviceplugin.mps.control_pipe import READY_COMMAND, ask
 from deviceplugin.mps.daemon_home import DaemonHome
 from deviceplugin.mps.state_files import READY, read_state, runner_alive
+from deviceplugin.pages.state import AgentReport
 from libvgpu.errors import MpsError, VgpuError
 from libvgpu.slices import Slice
 
-from ..agent_client import AgentReport
 from . import agent_checks, node_checks
 from .finding import Finding
 

@@ -1,12 +1,13 @@
 """Checks how containers of the node get their GPUs. Pure."""
 
-from ..agent_client import InjectionOfReport
+from deviceplugin.pages.state import ReportedInjection
+
 from .finding import Finding, fail, ok, warn
 
 _CHECK = "injection"
 
 
-def injection(told: InjectionOfReport) -> list[Finding]:
+def injection(told: ReportedInjection) -> list[Finding]:
     """Tells which forms are in force and why, and what keeps containers from their GPUs."""
     if not told.lists:
         return []  # an agent of before

@@ -18,7 +18,7 @@ from .slice_processes import pids
 _CHECK = "mps"
 #: What the kernel keeps of nvidia-cuda-mps-control and nvidia-cuda-mps-server.
 _COMMAND = "nvidia-cuda-mps"
-_DEFAULT_PIPE = "/tmp/nvidia-mps"
+_DEFAULT_PIPE = "/tmp/nvidia-mps"  # noqa: S108 - NVIDIA's default
 _VARIABLE = b"CUDA_MPS_PIPE_DIRECTORY="
 _MOST_BYTES = 1 << 20
 

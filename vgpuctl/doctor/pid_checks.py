@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from ..agent_client import AgentReport
+from deviceplugin.pages.state import AgentReport
+
 from .finding import Finding, ok, warn
 from .slice_processes import SliceProcess
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deviceplugin.policy.foreign_plugins import ForeignPlugins
+from deviceplugin.policy.devices.foreign_plugins import ForeignPlugins
 
 from .finding import Finding, fail, ok, warn
 from .node_checks import AS_ROOT

@@ -1,6 +1,7 @@
 """Checks whether the agent can tell schedulers what its node has. Pure."""
 
-from ..agent_client import AgentReport
+from deviceplugin.pages.state import AgentReport
+
 from .finding import Finding, warn
 
 

@@ -5,14 +5,15 @@ The present one is named with ``--config``, or by what was kept of the one accep
 """
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from deviceplugin.config.loading import AgentConfig
 from deviceplugin.config.mps_root import check_mps_root
-from deviceplugin.config.source import ConfigSource, ConfigText
+from deviceplugin.config.source import ConfigSource, parse_text
+from deviceplugin.model.agent_config import AgentConfig, ConfigText
 from deviceplugin.model.gpus import Gpu
-from deviceplugin.policy.first_config import Candidates, FirstConfig
-from deviceplugin.policy.mig_layout import mig_differences
+from deviceplugin.policy.devices.first_config import Candidates, FirstConfig
+from deviceplugin.policy.devices.mig_layout import mig_differences
 from deviceplugin.store.kept_config import FILE, KeptConfig
 from libvgpu.errors import ConfigError, VgpuError
 
@@ -63,7 +64,8 @@ def look(
 
     validate = f"check it with: vgpuctl config validate {present.place}"
     try:
-        first = Candidates(present, kept, (), check_node, file.record).fit(gpus)
+        parse = partial(parse_text, check_node=check_node)
+        first = Candidates(present, kept, parse, file.record).fit(gpus)
     except VgpuError as error:
         message = f"{error.message}; the agent does not start with it"
         if kept is None:

@@ -7,7 +7,10 @@ import json
 import sys
 from pathlib import Path
 
+from libvgpu.json_rows import to_rows
+
 from .schemas import (
+    NODE_OUTPUTS,
     OUTPUTS,
     PAGES,
     breaks,
@@ -15,33 +18,39 @@ from .schemas import (
     file_name,
     page_file_name,
     schema_of,
+    schema_of_nodes,
     schema_of_page,
 )
 
 
-def main(directory: Path) -> int:
-    """Writes the files; returns the exit status."""
-    made = {directory / file_name(verb): schema_of(verb) for verb in OUTPUTS}
-    pages = {directory / page_file_name(page): schema_of_page(page) for page in PAGES}
+def main(directory: Path, older: Path | None = None) -> int:
+    """Writes the files; returns the exit status.
+
+    Args:
+        older: where the schemas are that programs know; by default `directory`.
+    """
+    known = older or directory
+    made = {file_name(verb): schema_of(verb) for verb in OUTPUTS}
+    made |= {file_name(each): schema_of_nodes(each) for each in NODE_OUTPUTS}
+    pages = {page_file_name(page): schema_of_page(page) for page in PAGES}
     broken = [
-        f"{path}: {what}"
-        for path, schema in (made | pages).items()
-        if path.exists()
-        for old in (json.loads(path.read_text()),)
-        for what in (*breaks(old, schema), *(demands(old, schema) if path in pages else ()))
+        f"{known / name}: {what}"
+        for name, schema in (made | pages).items()
+        if (known / name).exists()
+        for old in (json.loads((known / name).read_text()),)
+        for what in (*breaks(old, schema), *(demands(old, schema) if name in pages else ()))
     ]
     for line in broken:
         print(line, file=sys.stderr)
     if broken:
         print(
             "raise OUTPUT_VERSION in vgpuctl/render.py and rows.Version; of a page VERSION in "
-            "deviceplugin/http/node_slices.py",
+            "deviceplugin/pages/slices.py",
             file=sys.stderr,
         )
         return 1
-    made |= pages
-    for path, schema in made.items():
-        path.write_text(json.dumps(schema, indent=2) + "\n")
+    for name, schema in (made | pages).items():
+        (directory / name).write_text(to_rows(schema))
     return 0
 
 

@@ -7,14 +7,16 @@ from typing import Annotated, Literal, TypedDict
 
 from msgspec import Meta
 
+from libvgpu.limits import ComputeWord
+
 from .rows import (
-    ComputeName,
     Count,
     FamilyName,
-    LastRefusal,
+    GpuSource,
     ModeName,
     Moment,
     Percent,
+    Refusals,
     Seconds,
     Size,
     Source,
@@ -50,8 +52,8 @@ class Process(TypedDict):
     refused_count: Count
 
 
-class ContainerDevice(TypedDict):
-    """A container's slice of one GPU."""
+class DeviceLimits(TypedDict):
+    """What was asked for, and what is in force."""
 
     gpu_uuid: str
     gpu: str | None
@@ -63,13 +65,23 @@ class ContainerDevice(TypedDict):
     memory_limit_bytes: Size
     memory_from: Origin | None
     physical_bytes: Size
-    compute: ComputeName
+    compute: ComputeWord
     compute_from: Origin | None
     mps_pipe_directory: str
+
+
+class DeviceMemory(TypedDict):
+    """What is held."""
+
     memory_used_bytes: Size | None
     memory_peak_bytes: Size | None
     memory_by_kind: dict[str, int]
     memory_unaccounted_bytes: Size
+
+
+class DeviceCompute(TypedDict):
+    """How much of the GPU's time it gets."""
+
     mode: ModeName | None
     share_percent: OfTime | None
     share_is_estimated: bool | None
@@ -80,8 +92,11 @@ class ContainerDevice(TypedDict):
     launches: Count | None
     windows: Count | None
     verdict: Annotated[str, Meta(description="Whether its cap binds, a sentence.")]
-    refused_count: Count | None
-    last_refusal: LastRefusal | None
+
+
+class ContainerDevice(DeviceLimits, DeviceMemory, DeviceCompute, Refusals):
+    """A container's slice of one GPU."""
+
     processes: list[Process]
 
 
@@ -104,12 +119,6 @@ class Container(TypedDict):
     has_agent: bool
     devices: list[ContainerDevice]
     events: list[Event]
-
-
-class NodeContainer(Container):
-    """The same, of one of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]
 
 
 class Health(TypedDict):
@@ -149,7 +158,7 @@ class Gpu(TypedDict):
     gpu_uuid: str
     gpu: str | None
     product: str
-    source: Literal["driver", "simulated", "limits"]
+    source: GpuSource
     driver: str
     family: str
     health: Health
@@ -164,9 +173,3 @@ class Gpu(TypedDict):
     slices: list[SliceOfGpu]
     devices: list[WholeDevice]
     events: list[Event]
-
-
-class NodeGpu(Gpu):
-    """The same, of one of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]

@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from msgspec import Meta
 
+from libvgpu.limits import ComputeWord
+
 Size = Annotated[int, Meta(ge=0, description="Bytes.")]
 Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0, description="Seconds.")]
@@ -18,7 +20,9 @@ Version = Annotated[Literal[1], Meta(description="Of this form; keys may come, n
 FamilyName = Literal["vgpu", "mps"]
 Source = Literal["kubelet", "run"]
 State = Literal["running", "idle", "abandoned", "damaged", "busy"]
-ComputeName = Literal["strict", "elastic", "off"]
+ConcurrencyName = Literal["time-slices", "mps"]
+PendingName = Literal["core", "memory"]
+GpuSource = Literal["driver", "simulated", "limits"]
 ModeName = Annotated[
     Literal["none", "free", "shared", "windows"],
     Meta(description="none: no arbiter; free: one user; shared: enough for all; windows: turns."),
@@ -35,8 +39,15 @@ class LastRefusal(TypedDict):
     at: Moment
 
 
-class PsRow(TypedDict):
-    """One process and GPU, or a GPU of a slice that no process uses."""
+class Refusals(TypedDict):
+    """What was refused."""
+
+    refused_count: Count | None
+    last_refusal: LastRefusal | None
+
+
+class PsSlice(TypedDict):
+    """The slice, the process, and their memory."""
 
     version: Version
     allocation: str
@@ -62,13 +73,18 @@ class PsRow(TypedDict):
     memory_limit_bytes: Size | None
     memory_unaccounted_bytes: Size | None
     core_percent: Percent | None
-    compute: ComputeName | None
+    compute: ComputeWord | None
     mode: ModeName | None
-    concurrency: Literal["time-slices", "mps"] | None
+    concurrency: ConcurrencyName | None
     pending: Annotated[
-        list[Literal["core", "memory"]],
+        list[PendingName],
         Meta(description="Limits that hold when the process starts again."),
     ]
+
+
+class PsCompute(TypedDict):
+    """What is known of compute."""
+
     launches: Count | None
     gpu_time_seconds: Seconds | None
     share_percent: Percent | None
@@ -78,8 +94,10 @@ class PsRow(TypedDict):
     held_seconds: Seconds | None
     delay_p99_seconds: Seconds | None
     windows: Count | None
-    refused_count: Count | None
-    last_refusal: LastRefusal | None
+
+
+class PsRow(PsSlice, PsCompute, Refusals):
+    """One process and GPU, or a GPU of a slice that no process uses."""
 
 
 class StatusRow(TypedDict):
@@ -91,7 +109,7 @@ class StatusRow(TypedDict):
     uuid: str
     product: str
     source: Annotated[
-        Literal["driver", "simulated", "limits"],
+        GpuSource,
         Meta(description="Who told of it; limits: only a slice names it."),
     ]
     family: Annotated[str, Meta(description="Of its slices, joined by +; empty without any.")]
@@ -109,16 +127,7 @@ class StatusRow(TypedDict):
     drains: Annotated[str, Meta(description="What the GPU waits for; empty: nothing.")] | None
 
 
-class NodePsRow(PsRow):
-    """The same, of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]
-
-
-class NodeStatusRow(StatusRow):
-    """The same, of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]
+LimitName = Literal["memory_bytes", "core_percent", "compute"]
 
 
 class SetRow(TypedDict):
@@ -128,17 +137,11 @@ class SetRow(TypedDict):
     allocation: str
     owner: Annotated[str, Meta(description="NAMESPACE/POD/CONTAINER; empty of a vgpuctl run.")]
     gpu_uuid: str
-    value: Literal["memory_bytes", "core_percent", "compute"]
+    value: LimitName
     old: int | str | None
     new: int | str | None
     changed: bool
     pending: Annotated[bool, Meta(description="It holds in processes that start later.")]
-
-
-class NodeSetRow(SetRow):
-    """The same, of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]
 
 
 class EventRow(TypedDict):
@@ -175,12 +178,6 @@ class DoctorRow(TypedDict):
     ]
     message: Annotated[str, Meta(description="What was found, with the values.")]
     fix: Annotated[str, Meta(description="What to do about it; empty where all is well.")]
-
-
-class NodeDoctorRow(DoctorRow):
-    """The same, of many nodes."""
-
-    node: Annotated[str, Meta(description="Its name.")]
 
 
 class ConfigShowRow(TypedDict):

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from deviceplugin.http.node_slices import VERSION, NodeSlices
+from deviceplugin.pages.slices import VERSION, NodeSlices
 
 from ..render import OUTPUT_VERSION
 from . import facts, rows, simulated
@@ -25,29 +25,37 @@ OUTPUTS: Mapping[str, tuple[type, ...]] = {
     "doctor": (rows.DoctorRow,),
     "config show": (rows.ConfigShowRow,),
     "sim list": (simulated.SimListRow,),
-    "kubectl-ps": (rows.NodePsRow,),
-    "kubectl-status": (rows.NodeStatusRow,),
-    "kubectl-describe": (facts.NodeContainer, facts.NodeGpu),
-    "kubectl-doctor": (rows.NodeDoctorRow,),
-    "kubectl-set": (rows.NodeSetRow,),
 }
+_PLUGIN = "kubectl-"
+#: What `kubectl vgpu` writes: the objects of the verb of the same name, each with its node.
+NODE_OUTPUTS = tuple(_PLUGIN + verb for verb in ("ps", "status", "describe", "doctor", "set"))
+_NODE = {"node": {"description": "Its name.", "type": "string"}}
 #: page of the agent -> the object that it is. Newer programs read older pages, too.
 PAGES: Mapping[str, type] = {"agent-slices": NodeSlices}
-#: What such a verb begins with, and what is typed before the verb itself.
-_PLUGIN = "kubectl-", "kubectl vgpu "
 
 
 def schema_of(verb: str) -> dict[str, Any]:
     """Returns the schema of what ``vgpuctl VERB -o json`` writes: a list of objects."""
     items, components = msgspec.json.schema_components(OUTPUTS[verb], ref_template=_REF)
     one = items[0] if len(items) == 1 else {"anyOf": list(items)}
-    return {
-        "$schema": _DRAFT,
-        "title": f"{_typed(verb)} -o json, version {OUTPUT_VERSION}",
-        "type": "array",
-        "items": one,
-        "$defs": components,
-    }
+    return _list_of(f"vgpuctl {verb}", one) | {"$defs": components}
+
+
+def schema_of_nodes(output: str) -> dict[str, Any]:
+    """Returns the schema of one of `NODE_OUTPUTS`; it refers to the file of `schema_of`."""
+    verb = verb_of(output)
+    one = {"$ref": f"{file_name(verb)}#/items", "properties": _NODE, "required": list(_NODE)}
+    return _list_of(f"kubectl vgpu {verb}", one)
+
+
+def verb_of(output: str) -> str:
+    """Returns the verb of `OUTPUTS` whose objects an output has."""
+    return output.removeprefix(_PLUGIN)
+
+
+def _list_of(typed: str, one: Mapping[str, Any]) -> dict[str, Any]:
+    title = f"{typed} -o json, version {OUTPUT_VERSION}"
+    return {"$schema": _DRAFT, "title": title, "type": "array", "items": one}
 
 
 def schema_of_page(page: str) -> dict[str, Any]:
@@ -63,16 +71,9 @@ def page_file_name(page: str) -> str:
     return f"{page}.v{VERSION}.json"
 
 
-def _typed(verb: str) -> str:
-    beginning, program = _PLUGIN
-    if verb.startswith(beginning):
-        return program + verb.removeprefix(beginning)
-    return f"vgpuctl {verb}"
-
-
-def file_name(verb: str) -> str:
-    """Returns how the file of a verb's schema is called."""
-    return f"{verb.replace(' ', '-')}.v{OUTPUT_VERSION}.json"
+def file_name(output: str) -> str:
+    """Returns how the file of a schema is called."""
+    return f"{output.replace(' ', '-')}.v{OUTPUT_VERSION}.json"
 
 
 def breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -82,7 +83,7 @@ def breaks(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """
     if any(_meaning(old.get(key)) != _meaning(new.get(key)) for key in ("items", "$ref")):
         yield "its objects are others"
-    for kind, was in old["$defs"].items():
+    for kind, was in old.get("$defs", {}).items():
         now = new["$defs"].get(kind)
         if now is None:
             yield f"{kind} is gone"

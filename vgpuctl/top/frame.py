@@ -193,14 +193,16 @@ def gpu_lines(rows: Sequence[TopRow], gpus: Mapping[str, TopGpu]) -> list[Line]:
         total = format_size(gpu.memory_bytes) if gpu.memory_bytes else "?"
         modes = sorted({row.mode for row in mine if row.mode}) or ["-"]
         busy = sparkline([min(1.0, share / 100)], 1)
-        lines.append([
-            Span(f"{gpu.node:<{node_width}} " if node_width else ""),
-            Span(f"GPU {gpu.name:<4}"),
-            Span(f" {gpu.product:<24.24}", Look.FAINT),
-            Span(f" memory {format_size(used)} used, {format_size(given)} given of {total}"),
-            Span(f"  core {core}% given, {share:.0f}% used {busy}"),
-            Span(f"  {len(mine)} slice{'s' * (len(mine) != 1)}, {'+'.join(modes)}"),
-        ])  # fmt: skip
+        lines.append(
+            [
+                Span(f"{gpu.node:<{node_width}} " if node_width else ""),
+                Span(f"GPU {gpu.name:<4}"),
+                Span(f" {gpu.product:<24.24}", Look.FAINT),
+                Span(f" memory {format_size(used)} used, {format_size(given)} given of {total}"),
+                Span(f"  core {core}% given, {share:.0f}% used {busy}"),
+                Span(f"  {len(mine)} slice{'s' * (len(mine) != 1)}, {'+'.join(modes)}"),
+            ]
+        )
     return lines
 
 

@@ -1,1 +1,1 @@
-"""Generated stubs of the kubelet's protocols; `make protos` writes them."""
+"""Generated stubs of the kubelet's protocols; `make fresh` writes them."""

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from deviceplugin.config.quotas import Quota
 from deviceplugin.kube.pod_wire import Pod, pod_request
 from deviceplugin.model.pod_requests import PodRequest
+from deviceplugin.model.quotas import Quota
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.search.demand import demand_of
 from deviceplugin.scheduler.search.node_view import NodeView
@@ -37,7 +37,7 @@ class NotAnswered(VgpuError):  # noqa: N818 - it is the call that is not answere
 class Extender:
     """Answers; it has no state of its own but what it counts."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that an answer is made of
         self,
         cluster: Cluster,
         policies: Policies,

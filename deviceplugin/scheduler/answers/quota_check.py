@@ -7,7 +7,7 @@ alike.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from deviceplugin.config.quotas import Quota
+from deviceplugin.model.quotas import Quota
 from deviceplugin.scheduler.cluster.quotas import Usage, has_quota, refusal, usage_of
 from deviceplugin.scheduler.search.node_view import NodeView
 from deviceplugin.scheduler.search.plans import Plan, Refusal

@@ -37,11 +37,7 @@ def template_view(
                 amounts[resource] = whole_amount(text)
             except VgpuError:
                 continue  # an amount that is none is nothing that could be given
-    gpus = [
-        room
-        for family in Family
-        for room in _rooms(name, domain, family, amounts, labels)
-    ]  # fmt: skip
+    gpus = [room for family in Family for room in _rooms(name, domain, family, amounts, labels)]
     fractions = fraction_resources(domain)
     product = labels.get(f"{domain}/{PRODUCT_LABEL}", "")
     devices = {

@@ -11,7 +11,7 @@ a look at the tables; two threads may find out the same at one time, and the ans
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import PodRequest
 from deviceplugin.scheduler.search.demand import Demand, demand_of
 from deviceplugin.scheduler.search.fit import plan_of

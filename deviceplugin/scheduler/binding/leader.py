@@ -262,7 +262,8 @@ class Election:
         while not self._stopping.is_set():
             held = self.step()
             # Candidates that started together must not ask together for ever.
-            self._stopping.wait(RETRY_S * (1.0 if held else random.uniform(1.0, 2.2)))
+            # A delay, no secret.
+            self._stopping.wait(RETRY_S * (1.0 if held else random.uniform(1.0, 2.2)))  # noqa: S311
 
 
 def _now() -> str:

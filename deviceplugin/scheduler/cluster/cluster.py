@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 
 from deviceplugin.model.pod_requests import PodRequest
-from deviceplugin.model.published import PublishedNode
+from deviceplugin.pages.published import PublishedNode
 from deviceplugin.scheduler.search.node_view import NodeView, Reservation
 from deviceplugin.scheduler.search.plans import Plan, Planner
 from deviceplugin.scheduler.search.preemption import Holder

@@ -17,7 +17,7 @@ from deviceplugin.kube.list_watch import EventType, Follower
 from deviceplugin.kube.pod_wire import Pod, pod_request, trimmed
 from deviceplugin.log import event
 from deviceplugin.model.pod_requests import PodRequest
-from deviceplugin.model.published import (
+from deviceplugin.pages.published import (
     COMPONENT,
     COMPONENT_LABEL,
     INVENTORY_KEY,

@@ -24,7 +24,7 @@ from itertools import count
 import msgspec
 
 from deviceplugin.model.pod_requests import ContainerKind, PodRequest
-from deviceplugin.model.published import PublishedNode
+from deviceplugin.pages.published import PublishedNode
 from deviceplugin.scheduler.search.node_view import NodeView, Reservation, view_of
 from deviceplugin.scheduler.search.plans import Planner
 

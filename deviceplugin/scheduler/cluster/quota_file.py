@@ -8,10 +8,10 @@ import logging
 import threading
 from pathlib import Path
 
-from deviceplugin.config.loading import AgentConfig
-from deviceplugin.config.quotas import Quota
 from deviceplugin.config.source import ConfigSource, parse_text
 from deviceplugin.log import event
+from deviceplugin.model.agent_config import AgentConfig
+from deviceplugin.model.quotas import Quota
 from libvgpu.errors import ConfigError
 
 LOOK_EVERY_S = 2.0

@@ -8,7 +8,7 @@ size; so how much a pod asks for depends on the node.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from deviceplugin.config.quotas import Quota, quota_of
+from deviceplugin.model.quotas import Quota, quota_of
 from deviceplugin.scheduler.search.node_view import GpuRoom, Reservation
 from libvgpu.limits import Family
 from libvgpu.sizes import format_size

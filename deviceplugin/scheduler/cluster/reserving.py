@@ -9,8 +9,8 @@ promised it.
 from collections.abc import Mapping
 
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
-from deviceplugin.model.published import PublishedGpu, PublishedNode
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
+from deviceplugin.pages.published import PublishedGpu, PublishedNode
 from deviceplugin.scheduler.search.node_view import NodeView, Reservation, Taken
 from deviceplugin.scheduler.search.plans import Plan, Planner
 from libvgpu.errors import VgpuError

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from deviceplugin.model.pod_requests import ContainerKind, PodRequest
-from deviceplugin.model.published import PublishedNode, PublishedSlice
 from deviceplugin.model.units import Half
+from deviceplugin.pages.published import PublishedNode, PublishedSlice
 from deviceplugin.scheduler.search.node_view import Reservation, Taken
 
 PodName = tuple[str, str]

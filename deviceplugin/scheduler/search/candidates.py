@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from deviceplugin.inventory.topology import closest_of
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
-from deviceplugin.policy.implicit_units import default_memory
-from deviceplugin.policy.placement import left, order_key
+from deviceplugin.policy.pairing.implicit_units import default_memory
+from deviceplugin.policy.pairing.placement import left, order_key
 from libvgpu.limits import Family
 
 from .demand import Ask, Demand

@@ -11,7 +11,7 @@ from .demand import Demand, demand_of
 from .node_search import Search
 from .node_view import DRAINS, DeviceRoom, GpuRoom, NodeView, Reservation, Taken
 from .placing import Rooms
-from .plans import Plan, Refusal, added, share_left
+from .plans import Plan, Refusal, added, part_left
 from .wishes import Wishes
 
 __all__ = ["Plan", "Refusal", "Shape", "fits_emptied", "plan", "plan_of", "shape_of"]
@@ -48,7 +48,7 @@ def plan_of(view: NodeView, demand: Demand, names: list[str]) -> Plan | Refusal:
     gpus = view.gpus
     fractions = {places[0] for places in found.chosen if len(places) == 1}
     remains = added(
-        share_left(found.core[place], found.memory[place], gpus[place].memory_units)
+        part_left(found.core[place], found.memory[place], gpus[place].memory_units)
         for place in sorted(fractions)
     )
     return Plan(
@@ -81,10 +81,17 @@ def shape_of(view: NodeView, demand: Demand) -> Shape:
 
 def _shape(view: NodeView, by_uuid: bool) -> Shape:
     gpus = (
-        (gpu.index, gpu.uuid if by_uuid else str(place), gpu.product, gpu.family,
-         gpu.memory_units, gpu.lone_halves, "" if gpu.problem == DRAINS else gpu.problem)
+        (
+            gpu.index,
+            gpu.uuid if by_uuid else str(place),
+            gpu.product,
+            gpu.family,
+            gpu.memory_units,
+            gpu.lone_halves,
+            "" if gpu.problem == DRAINS else gpu.problem,
+        )
         for place, gpu in enumerate(view.gpus)
-    )  # fmt: skip
+    )
     devices = ((name, each.total, each.most, each.products) for name, each in view.devices.items())
     return view.domain, tuple(gpus), tuple(devices)
 

@@ -13,7 +13,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import ContainerKind
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
 from libvgpu._native import ffi, lib
@@ -133,10 +133,18 @@ def laid_out(view: NodeView) -> Any:
         for gpu in view.gpus:
             left = gpu.containers_left
             values += (
-                gpu.memory_unit_bytes, gpu.core, gpu.memory, gpu.memory_units,
-                ANY_NUMBER if left is None else left, gpu.index, gpu.family, gpu.is_empty,
-                gpu.lone_halves, gpu.placement is Placement.SPREAD, bool(gpu.problem),
-            )  # fmt: skip
+                gpu.memory_unit_bytes,
+                gpu.core,
+                gpu.memory,
+                gpu.memory_units,
+                ANY_NUMBER if left is None else left,
+                gpu.index,
+                gpu.family,
+                gpu.is_empty,
+                gpu.lone_halves,
+                gpu.placement is Placement.SPREAD,
+                bool(gpu.problem),
+            )
         packed = struct.pack(f"<{_GPU * len(view.gpus)}", *values)
         kept = view.kept["gpus"] = (
             ffi.cast("struct placement_gpu *", ffi.from_buffer("uint8_t[]", packed)),

@@ -50,7 +50,7 @@ def reused(units: Units, amount: int, places: tuple[int, ...]) -> Units | None:
     return units.copy() if amount >= total else {next(iter(units)): amount}
 
 
-def shares(passed_on: FromInit, place: int, had: int, total: int) -> bool:
+def has_of_each(passed_on: FromInit, place: int, had: int, total: int) -> bool:
     """Returns whether a container that has ``had`` of the ``total`` core units that init ones leave
     certainly has some of each of those with core alone.
     """

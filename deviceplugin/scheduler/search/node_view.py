@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deviceplugin.config.fractional import Placement
-from deviceplugin.model.published import PublishedGpu, PublishedNode
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
+from deviceplugin.pages.published import PublishedGpu, PublishedNode
 from libvgpu.limits import Family
 
 #: The problem of a GPU of which something will be given again once its containers have ended.

@@ -6,11 +6,11 @@ later one must be where all that it gets of them certainly is. What chance decid
 
 from deviceplugin.model.pod_requests import ContainerKind
 from deviceplugin.model.units import Half
-from deviceplugin.policy.implicit_units import default_memory
+from deviceplugin.policy.pairing.implicit_units import default_memory
 from libvgpu.limits import Family
 
 from .demand import Ask
-from .init_units import NO_UNITS, FromInit, leave, reused, shares, use_up
+from .init_units import NO_UNITS, FromInit, has_of_each, leave, reused, use_up
 from .node_view import GpuRoom, NodeView
 
 #: As many containers as no GPU carries, where MPS sets no bound.
@@ -74,15 +74,26 @@ class Rooms:
         """Returns all that matters of one GPU: two of the same state are as good as each other."""
         gpu = self._gpus[place]
         passed_on = self._from_init and tuple(
-            (family, tuple((half, units.get(place)) for half, units in each.units.items()),
-             each.defaults.get(place), tuple(held for at, held in each.lone if place in at))
+            (
+                family,
+                tuple((half, units.get(place)) for half, units in each.units.items()),
+                each.defaults.get(place),
+                tuple(held for at, held in each.lone if place in at),
+            )
             for family, each in self._from_init.items()
-        )  # fmt: skip
+        )
         return (
-            self.core[place], self.memory[place], self.containers[place], gpu.memory_units,
-            gpu.memory_unit_bytes, gpu.family, gpu.is_empty, gpu.placement, place in self.taken,
+            self.core[place],
+            self.memory[place],
+            self.containers[place],
+            gpu.memory_units,
+            gpu.memory_unit_bytes,
+            gpu.family,
+            gpu.is_empty,
+            gpu.placement,
+            place in self.taken,
             passed_on or None,
-        )  # fmt: skip
+        )
 
     def state(self) -> tuple[object, ...]:
         """Returns all that matters for the containers that are still to be put."""
@@ -131,7 +142,8 @@ class Rooms:
         self.chosen = (*self.chosen, ())
         return None
 
-    def put(self, ask: Ask, places: tuple[int, ...]) -> bool:
+    # Rules in their order.
+    def put(self, ask: Ask, places: tuple[int, ...]) -> bool:  # noqa: C901, PLR0912
         """Puts a container on one GPU, or on several whole ones; returns whether it fits.
 
         What it returns false for is half done: it is to be thrown away.
@@ -164,7 +176,7 @@ class Rooms:
             elif ask.core:
                 new = default_memory(gpu.memory_units, asked_core)
                 left = passed_on.defaults.get(place, 0)
-                if left and shares(passed_on, place, had, passing):
+                if left and has_of_each(passed_on, place, had, passing):
                     memory = max(0, new - left)
                 else:
                     memory = new

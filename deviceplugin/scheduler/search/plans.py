@@ -49,15 +49,15 @@ def short(reason: str) -> str:
     return reason.encode()[:MOST_REASON_BYTES].decode(errors="ignore")
 
 
-def share_left(core: int, memory: int, memory_units: int) -> float:
+def part_left(core: int, memory: int, memory_units: int) -> float:
     """Returns what is left of a GPU, 0 to 1, by what is free of its core and memory units."""
     return (core / CORE_UNITS_PER_GPU + memory / memory_units) / 2
 
 
-def added(shares: Iterable[float]) -> float:
+def added(parts: Iterable[float]) -> float:
     """Returns the sum, rounded after each as C does it; `sum` of newer Pythons rounds once."""
     total = 0.0
-    for each in shares:
+    for each in parts:
         total += each
     return total
 

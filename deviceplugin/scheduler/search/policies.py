@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import PodRequest
 
 from .fit import plan

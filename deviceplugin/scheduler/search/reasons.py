@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
-from deviceplugin.policy.implicit_units import default_memory
+from deviceplugin.policy.pairing.implicit_units import default_memory
 from libvgpu.limits import Family
 from libvgpu.sizes import format_size
 
@@ -17,7 +17,8 @@ from .wishes import Wishes
 _SUFFIXES = (1 << 30, 10**9, 1 << 20, 10**6, 1 << 10, 1000)
 
 
-def no_gpu(gpus: Iterable[GpuRoom], ask: Ask, wishes: Wishes) -> Refusal:
+# A sentence for each reason.
+def no_gpu(gpus: Iterable[GpuRoom], ask: Ask, wishes: Wishes) -> Refusal:  # noqa: C901, PLR0912
     """Returns why none of a node's GPUs holds the fraction of one container.
 
     Args:

@@ -9,10 +9,10 @@ whole GPUs, it is the node with the fewest empty ones left, so that other nodes 
 import math
 from collections.abc import Mapping
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 
 from .node_view import NodeView
-from .plans import Plan, added, share_left
+from .plans import Plan, added, part_left
 
 MOST = 10
 #: The best of a node where an empty GPU is opened; others begin above it.
@@ -30,13 +30,14 @@ def score(view: NodeView, plan: Plan, node_policy: Placement) -> int:
     if not gpus:
         return devices_score(view, plan.reservation.devices, node_policy)
     if node_policy is Placement.SPREAD:
-        before, total = free_share(view)
+        before, total = free_part(view)
         units = {gpu.uuid: gpu.memory_units for gpu in view.gpus}
-        took = added(share_left(t.core, t.memory, units[uuid]) for uuid, t in gpus.items())
+        took = added(part_left(t.core, t.memory, units[uuid]) for uuid, t in gpus.items())
         return spread_score(before - took, total)
     empty, total = empty_gpus(view)
-    return binpack_score(plan.opens > plan.whole, bool(plan.whole), plan.leftover,
-                         empty - plan.opens, total)  # fmt: skip
+    return binpack_score(
+        plan.opens > plan.whole, bool(plan.whole), plan.leftover, empty - plan.opens, total
+    )
 
 
 def binpack_score(opens: bool, is_whole: bool, leftover: float, empty_left: int, total: int) -> int:
@@ -68,10 +69,10 @@ def empty_gpus(view: NodeView) -> tuple[int, int]:
     return sum(given), len(given)
 
 
-def free_share(view: NodeView) -> tuple[float, int]:
+def free_part(view: NodeView) -> tuple[float, int]:
     """Returns how much is free, in GPUs, and how many there are to give."""
     given = [
-        share_left(gpu.core, gpu.memory, gpu.memory_units) for gpu in view.gpus if not gpu.problem
+        part_left(gpu.core, gpu.memory, gpu.memory_units) for gpu in view.gpus if not gpu.problem
     ]
     return added(given), len(given)
 
@@ -82,5 +83,5 @@ def devices_score(view: NodeView, taken: Mapping[str, int], node_policy: Placeme
     free = sum(view.devices[name].free - count for name, count in taken.items())
     if not total:
         return 0
-    share = MOST * free // total
-    return share if node_policy is Placement.SPREAD else MOST - share
+    part = MOST * free // total
+    return part if node_policy is Placement.SPREAD else MOST - part

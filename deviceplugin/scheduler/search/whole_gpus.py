@@ -4,7 +4,7 @@ One look at each GPU says what the node is for it. The same as `fit` and `score`
 test holds them together. A look at 5 000 nodes is made of this, so it is written for speed.
 """
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.units import CORE_UNITS_PER_GPU
 
 from .demand import Demand
@@ -12,7 +12,7 @@ from .node_view import NodeView
 from .placing import is_usable
 from .plans import Refusal
 from .reasons import most_units, too_few_whole
-from .score import binpack_score, empty_gpus, free_share, spread_score
+from .score import binpack_score, empty_gpus, free_part, spread_score
 
 _SPREAD = Placement.SPREAD
 
@@ -44,7 +44,7 @@ def whole_gpus_verdict(
     if fitting < count:
         return too_few_whole(view.gpus, eligible, count, ask, wishes)
     if node_policy is _SPREAD:
-        free, total = free_share(view)
+        free, total = free_part(view)
         return spread_score(free - count, total)
     empty, total = empty_gpus(view)
     return binpack_score(False, True, 0.0, empty - count, total)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import PodRequest
 from libvgpu.errors import UsageError
 

@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Callable
 
-from deviceplugin.http.calls import Call
 from deviceplugin.log import event
 from deviceplugin.scheduler.answers.calls import BindingAsked
 from deviceplugin.scheduler.binding.binder import Binder, BindFailed, BindOutcome
+from deviceplugin.serving.calls import Call
 
 from .forwarding import FORWARDED, Forwarder
 from .kube_scheduler import binding_asked

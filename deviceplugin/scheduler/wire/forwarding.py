@@ -13,8 +13,8 @@ from pathlib import Path
 
 import httpx2
 
-from deviceplugin.http.certificate import CERTIFICATE, KEY
 from deviceplugin.scheduler.binding.binder import BindFailed, BindOutcome
+from deviceplugin.serving.certificate import CERTIFICATE, KEY
 
 from .go_json import CallMalformed
 from .kube_scheduler import error_of
@@ -66,9 +66,9 @@ class Forwarder:
             )
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise BindFailed(
-                BindOutcome.UNKNOWN, f"the replica at {address}, which binds, does not answer: "
-                f"{error}"
-            ) from None  # fmt: skip
+                BindOutcome.UNKNOWN,
+                f"the replica at {address}, which binds, does not answer: {error}",
+            ) from None
         if answer.status_code != httpx2.codes.OK:
             raise BindFailed(
                 BindOutcome.NOT_NOW,

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 
-from deviceplugin.http.call_size import Size
 from deviceplugin.kube.pod_wire import Pod
 from deviceplugin.scheduler.answers.calls import (
     BindingAsked,
@@ -20,6 +19,7 @@ from deviceplugin.scheduler.answers.calls import (
     PreemptionAsked,
     Victims,
 )
+from deviceplugin.serving.call_size import Size
 from libvgpu.decoding import json_decoder
 
 from .go_json import CallMalformed, Fields, decoded, field, fields

@@ -8,11 +8,11 @@ import socket
 from collections.abc import Callable
 from http import HTTPStatus
 
-from deviceplugin.http.call_server import CallServer
-from deviceplugin.http.calls import TEXT, Answer, Call, CallRefused, Limits
-from deviceplugin.http.certificate import Certificate
 from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
 from deviceplugin.scheduler.metrics import Counts, MetricsPage
+from deviceplugin.serving.call_server import CallServer
+from deviceplugin.serving.calls import TEXT, Answer, Call, CallRefused, Limits
+from deviceplugin.serving.certificate import Certificate
 from libvgpu.errors import VgpuError
 
 from . import kube_scheduler, volcano_calls

@@ -11,8 +11,8 @@ from enum import IntEnum
 
 import msgspec
 
-from deviceplugin.http.call_size import Size
 from deviceplugin.kube.pod_wire import Pod
+from deviceplugin.serving.call_size import Size
 from libvgpu.decoding import json_decoder
 
 from .go_json import CallMalformed, decoded, field, fields

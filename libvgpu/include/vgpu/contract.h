@@ -162,15 +162,15 @@ struct vgpu_usage_device {
     uint64_t yielded_window;  /* the window that needs no more of its time (vgpu_grant.window) */
     uint64_t counted_percent; /* the cap that virtual_time_ns is counted in; 0: none yet */
     uint64_t launched_window; /* the last window something was launched in */
-    uint64_t waits_until_ns;  /* arrival.h: nobody waits to launch after this */
-    uint64_t served;          /* arrival.h: which slot was served last, and when */
+    uint64_t waits_until_ns;  /* launch_queue.h: nobody waits to launch after this */
+    uint64_t served;          /* launch_queue.h: which slot was served last, and when */
     uint64_t sampling_ns;     /* utilisation.h, CLOCK_MONOTONIC: who samples next, and not before */
     uint64_t sample_count;    /* sample n is kept at n & 1 */
     uint64_t sampled_at_ns[2]; /* CLOCK_MONOTONIC */
     uint64_t charged_ns;       /* demand.h: GPU time charged so far, with all corrections */
     uint64_t
         stalled_ns; /* demand.h: time in which launches or calls waited for the GPU or a turn */
-    uint64_t block_bytes; /* granule.h: what the GPU gives memory in; 0: nobody has asked it yet */
+    uint64_t block_bytes; /* block.h: what the GPU gives memory in; 0: nobody has asked it yet */
     uint8_t reserved2[56];
     uint64_t context_bytes;       /* context_cost.h: what a context was measured to cost */
     uint64_t context_measured_ns; /* CLOCK_MONOTONIC, VGPU_CONTEXT_ROUGH; 0: not measured yet */
@@ -210,16 +210,16 @@ struct vgpu_usage_slot_device {
     uint64_t gpu_time_ns; /* charged GPU time, corrected by measurement */
     uint64_t held_ns;     /* time launches were held back */
     uint64_t refused_count;
-    uint64_t in_flight_ns;        /* charged, and not yet part of gpu_time_ns */
-    uint64_t in_flight_since_ns;  /* CLOCK_MONOTONIC: when the first of it began at the earliest */
-    uint64_t waits_since_ns;      /* arrival.h: when its longest waiter came; 0: nobody waits */
+    uint64_t in_flight_ns;       /* charged, and not yet part of gpu_time_ns */
+    uint64_t in_flight_since_ns; /* CLOCK_MONOTONIC: when the first of it began at the earliest */
+    uint64_t waits_since_ns;     /* launch_queue.h: when its longest waiter came; 0: nobody waits */
     uint64_t refused_asked_bytes; /* the last refusal */
     uint64_t refused_used_bytes;
     uint64_t refused_limit_bytes;
     uint64_t refused_at_ns;     /* CLOCK_REALTIME */
     uint64_t refused_kind;      /* VGPU_KIND_* */
     uint64_t sampled_gpu_ns[2]; /* utilisation.h: at the device's two samples */
-    uint64_t waits_until_ns;    /* arrival.h: the former counts until here */
+    uint64_t waits_until_ns;    /* launch_queue.h: the former counts until here */
 };
 
 /* cffi reads the structs above; the compiler checks them here. */

@@ -59,15 +59,12 @@ typedef unsigned int nvmlAffinityScope_t;
 #define NVML_BUS_TYPE_PCIE 2
 #define NVML_AFFINITY_SCOPE_NODE 0
 #define NVML_AFFINITY_SCOPE_SOCKET 1
-#define NVML_VALUE_NOT_AVAILABLE (-1)
 #define NVML_NVLINK_MAX_LINKS 18
 #define nvmlClocksEventReasonGpuIdle 0x0000000000000001LL
 #define nvmlClocksEventReasonNone 0x0000000000000000LL
 #define nvmlEventTypeSingleBitEccError 0x0000000000000001LL
 #define nvmlEventTypeDoubleBitEccError 0x0000000000000002LL
-#define nvmlEventTypePState 0x0000000000000004LL
 #define nvmlEventTypeXidCriticalError 0x0000000000000008LL
-#define nvmlEventTypeClock 0x0000000000000010LL
 
 typedef enum nvmlEnableState_enum {
     NVML_FEATURE_DISABLED = 0,
@@ -286,7 +283,6 @@ typedef struct nvmlMemory_v2_st {
 
 /* ---- MIG ---- */
 #define NVML_DEVICE_NAME_V2_BUFFER_SIZE 96
-#define NVML_DEVICE_MIG_DISABLE 0x0
 #define NVML_DEVICE_MIG_ENABLE 0x1
 #define NVML_GPU_INSTANCE_PROFILE_COUNT 0x12
 #define NVML_COMPUTE_INSTANCE_PROFILE_1_SLICE 0x0

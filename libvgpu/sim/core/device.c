@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "machine.h"
-#include "share.h"
+#include "shared.h"
 #include "slice/life.h"
 #include "state.h"
 #include "timeline.h"
@@ -52,7 +52,7 @@ static void drop_work(struct sim_device *device, struct sim_client *client, uint
 static void drop_client(struct sim_device *device, struct sim_state *state, uint32_t slot)
 {
     struct sim_client *client = &state->clients[slot];
-    share_drop_all(state, slot);
+    shared_drop_all(state, slot);
     state->used_bytes -= client->memory_bytes;
     client->memory_bytes = 0;
     state->backed_bytes -= client->backed_bytes;

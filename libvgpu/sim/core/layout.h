@@ -102,7 +102,7 @@ struct sim_client {
     struct sim_lane lanes[SIM_LANES];
 };
 
-/* Device memory that several processes hold (share.c). */
+/* Device memory that several processes hold (shared.c). */
 #define SIM_SHARED_SLOTS 128
 struct sim_shared {
     uint64_t identifier; /* 0: free */

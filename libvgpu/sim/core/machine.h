@@ -104,14 +104,14 @@ int sim_client_memory(struct sim_device *device, uint64_t *used_bytes, uint64_t 
 int sim_client_back(struct sim_device *device, uint64_t bytes);
 int sim_client_unback(struct sim_device *device, uint64_t bytes);
 
-/* share.c: device memory that several processes hold. It counts once, as its owner's; when the
+/* shared.c: device memory that several processes hold. It counts once, as its owner's; when the
  * owner lets go or dies, the next holder owns it, and with the last one it is free. */
 /* Makes `bytes` of this process's memory shareable under a new identifier. -ENOSPC: too many. */
-int sim_share_export(struct sim_device *device, uint64_t bytes, uint64_t *identifier);
+int sim_shared_export(struct sim_device *device, uint64_t bytes, uint64_t *identifier);
 /* Becomes a holder; -ENOENT: nobody holds it any more. Holding twice counts once. */
-int sim_share_hold(struct sim_device *device, uint64_t identifier, uint64_t *bytes);
+int sim_shared_hold(struct sim_device *device, uint64_t identifier, uint64_t *bytes);
 /* Lets go. Whoever exported it does this instead of sim_client_release. */
-int sim_share_drop(struct sim_device *device, uint64_t identifier);
+int sim_shared_drop(struct sim_device *device, uint64_t identifier);
 
 /* faults.c: whether anything at all was asked to go wrong; one load, for every driver call */
 static inline bool sim_machine_faulty(const struct sim_machine *machine)

@@ -20,8 +20,12 @@ static int compare_ranges(const void *left, const void *right)
     return one->address >= other->address + other->bytes ? 1 : 0;
 }
 
-static struct allocation *insert(struct allocation *allocation)
+static struct allocation *insert(const struct allocation *content)
 {
+    struct allocation *allocation = malloc(sizeof *allocation);
+    if (!allocation)
+        return NULL;
+    *allocation = *content;
     pthread_mutex_lock(&memory_mutex);
     allocation->id = ++next_allocation_id;
     allocation->next = allocation_list;
@@ -42,52 +46,42 @@ struct allocation *memory_insert(uint64_t address, uint64_t bytes, uint64_t char
                                  enum allocation_kind kind, struct CUctx_st *context,
                                  struct CUmemPoolHandle_st *pool)
 {
-    struct allocation *allocation = malloc(sizeof *allocation);
-    if (!allocation)
-        return NULL;
-    *allocation = (struct allocation){.address = address,
-                                      .bytes = bytes,
-                                      .charged_bytes = charged_bytes,
-                                      .kind = kind,
-                                      .context = context,
-                                      .pool = pool};
-    return insert(allocation);
+    return insert(&(struct allocation){.address = address,
+                                       .bytes = bytes,
+                                       .charged_bytes = charged_bytes,
+                                       .kind = kind,
+                                       .context = context,
+                                       .pool = pool});
 }
 
 bool memory_insert_piece(uint64_t address, uint64_t bytes, enum allocation_kind kind,
                          struct CUctx_st *context, struct block *block)
 {
-    struct allocation *allocation = malloc(sizeof *allocation);
-    if (!allocation)
-        return false;
-    *allocation = (struct allocation){
-        .address = address, .bytes = bytes, .kind = kind, .context = context, .block = block};
-    return insert(allocation) != NULL;
+    return insert(&(struct allocation){.address = address,
+                                       .bytes = bytes,
+                                       .kind = kind,
+                                       .context = context,
+                                       .block = block}) != NULL;
 }
 
 bool memory_insert_mapped(uint64_t address, uint64_t bytes, struct CUctx_st *context,
                           struct backing *of_piece)
 {
-    struct allocation *allocation = malloc(sizeof *allocation);
-    if (!allocation)
-        return false;
-    *allocation = (struct allocation){.address = address,
-                                      .bytes = bytes,
-                                      .kind = ALLOCATION_MAPPED,
-                                      .context = context,
-                                      .of_piece = of_piece};
-    return insert(allocation) != NULL;
+    return insert(&(struct allocation){.address = address,
+                                       .bytes = bytes,
+                                       .kind = ALLOCATION_MAPPED,
+                                       .context = context,
+                                       .of_piece = of_piece}) != NULL;
 }
 
 bool memory_insert_external(uint64_t address, uint64_t bytes, enum allocation_kind kind,
                             struct CUctx_st *context, struct physical *external)
 {
-    struct allocation *allocation = malloc(sizeof *allocation);
-    if (!allocation)
-        return false;
-    *allocation = (struct allocation){
-        .address = address, .bytes = bytes, .kind = kind, .context = context, .external = external};
-    return insert(allocation) != NULL;
+    return insert(&(struct allocation){.address = address,
+                                       .bytes = bytes,
+                                       .kind = kind,
+                                       .context = context,
+                                       .external = external}) != NULL;
 }
 
 bool allocation_on_host(const struct allocation *allocation)
@@ -127,14 +121,14 @@ struct allocation *memory_find_locked(uint64_t address, uint64_t bytes)
 }
 
 struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
-                                             const struct driver_device *device, uint64_t share,
+                                             const struct driver_device *device, uint64_t shared_id,
                                              uint64_t offset)
 {
     struct allocation *allocation = allocation_list;
     while (allocation &&
            (allocation->kind != ALLOCATION_OPENED || allocation->context != context ||
             !allocation->shared || allocation->shared->device != device ||
-            allocation->shared->identifier != share || allocation->shared->offset != offset))
+            allocation->shared->identifier != shared_id || allocation->shared->offset != offset))
         allocation = allocation->next;
     return allocation;
 }

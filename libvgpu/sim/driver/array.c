@@ -219,18 +219,12 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *form)
 CUresult cuArrayDestroy(CUarray array)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!array || array->magic != MAGIC_ARRAY || array->level)
         return CUDA_ERROR_INVALID_HANDLE; /* a level goes with its mipmapped array */
-    result = capture_check_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = stream_calls_settle();
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = array_check(array);
+    CHECK(capture_check_unsafe());
+    CHECK(stream_calls_settle());
+    CUresult result = array_check(array);
     if (array->mappings)
         array_mappings_end(array->mappings);
     else if (result == CUDA_SUCCESS)

@@ -174,20 +174,15 @@ static void give_up_batch_locked(struct batch *batch)
 static CUresult array_of(const CUarrayMapInfo *operation, struct array_mappings **mappings,
                          const struct CUarray_st **levels, uint32_t *level_count)
 {
-    CUresult result;
     if (operation->resourceType == CU_RESOURCE_TYPE_ARRAY) {
         const struct CUarray_st *array = operation->resource.array;
-        result = array_check(array);
-        if (result != CUDA_SUCCESS)
-            return result;
+        CHECK(array_check(array));
         *mappings = array->level ? NULL : array->mappings;
         *levels = array;
         *level_count = 1;
     } else if (operation->resourceType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY) {
         const struct CUmipmappedArray_st *mipmap = operation->resource.mipmap;
-        result = mipmap_check(mipmap);
-        if (result != CUDA_SUCCESS)
-            return result;
+        CHECK(mipmap_check(mipmap));
         *mappings = mipmap->levels[0].mappings;
         *levels = mipmap->levels;
         *level_count = mipmap->level_count;
@@ -218,9 +213,7 @@ static CUresult prepare_locked(const CUarrayMapInfo *operation, const struct dri
 {
     const struct CUarray_st *levels;
     uint32_t level_count;
-    CUresult result = array_of(operation, &step->mappings, &levels, &level_count);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(array_of(operation, &step->mappings, &levels, &level_count));
     bool sparse = array_is_sparse(&levels[0].form);
     uint64_t bytes = array_cost(levels, level_count), step_bytes = DRIVER_ALLOCATION_ROUND;
     step->box = (struct tile_box){.width = 1, .height = 1, .depth = 1};

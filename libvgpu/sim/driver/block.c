@@ -265,7 +265,7 @@ uint64_t block_give(struct block *block, uint64_t address, uint64_t bytes)
     backing_give_up(&block->backing);
     munmap((void *)block->address, block->bytes);
     if (block->shared)
-        ipc_end_share(block->shared);
+        ipc_end_shared(block->shared);
     else if (block->charged)
         sim_client_release(block->context->device->device, block->bytes);
     free(block->shared);

@@ -11,10 +11,8 @@ static CUresult add_locked(struct CUstream_st *stream, struct graph_node *work)
         graph_work_release(work);
         return result;
     }
-    result = graph_attach(stream->capture->graph, branch->set.nodes, branch->set.data,
-                          branch->set.count, work, &node);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(graph_attach(stream->capture->graph, branch->set.nodes, branch->set.data,
+                       branch->set.count, work, &node));
     branch->set.count = 0;
     return capture_set_add(&branch->set, &node, NULL, 1) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -65,9 +65,7 @@ static CUresult check_nodes(const struct CUgraph_st *graph, const CUgraphNode *n
         struct graph_node *node = graph_node_of(nodes[i]);
         if (!node || node->links.graph != graph)
             return CUDA_ERROR_INVALID_VALUE;
-        CUresult result = data ? graph_check_edge(node, NULL, &data[i]) : CUDA_SUCCESS;
-        if (result != CUDA_SUCCESS)
-            return result;
+        CHECK(data ? graph_check_edge(node, NULL, &data[i]) : CUDA_SUCCESS);
     }
     return CUDA_SUCCESS;
 }
@@ -112,11 +110,9 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 {
     CALL_TAKES(cuStreamEndCapture);
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     pthread_mutex_lock(&captures_mutex);
-    result = check_end_locked(stream);
+    CUresult result = check_end_locked(stream);
     if (result != CUDA_SUCCESS) {
         pthread_mutex_unlock(&captures_mutex);
         return result;

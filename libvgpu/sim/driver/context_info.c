@@ -4,9 +4,7 @@
 CUresult cuCtxGetDevice(CUdevice *device)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
     *device = context->device->ordinal;
@@ -29,9 +27,7 @@ CUresult context_given_or_current(CUcontext given, struct CUctx_st **context)
 CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext given)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(given, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(given, &context));
     if (!device)
         return CUDA_ERROR_INVALID_VALUE;
     *device = context->device->ordinal;
@@ -70,9 +66,7 @@ CUresult cuCtxSynchronize(void)
 CUresult cuCtxGetFlags(unsigned int *flags)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!flags)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = context->flags;
@@ -82,9 +76,7 @@ CUresult cuCtxGetFlags(unsigned int *flags)
 CUresult cuCtxGetId(CUcontext given, unsigned long long *id)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(given, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(given, &context));
     if (!id)
         return CUDA_ERROR_INVALID_VALUE;
     *id = context->id;
@@ -94,9 +86,7 @@ CUresult cuCtxGetId(CUcontext given, unsigned long long *id)
 CUresult cuCtxGetApiVersion(CUcontext given, unsigned int *version)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(given, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(given, &context));
     if (!version)
         return CUDA_ERROR_INVALID_VALUE;
     *version = 3020; /* of the context interface, as the driver has said since */
@@ -106,9 +96,7 @@ CUresult cuCtxGetApiVersion(CUcontext given, unsigned int *version)
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (least)
         *least = 0;
     if (greatest)
@@ -119,9 +107,7 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 CUresult cuCtxGetCacheConfig(CUfunc_cache *config)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!config)
         return CUDA_ERROR_INVALID_VALUE;
     *config = CU_FUNC_CACHE_PREFER_NONE;
@@ -138,22 +124,18 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config)
 CUresult cuCtxSetFlags(unsigned int flags)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
         return CUDA_ERROR_INVALID_VALUE;
     context->flags = flags;
     return CUDA_SUCCESS;
 }
 
-/* How many SMs the context may use: as an MPS client its share of them. */
+/* How many SMs the context may use: as an MPS client its part of them. */
 CUresult cuCtxGetExecAffinity(CUexecAffinityParam *affinity, CUexecAffinityType type)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!affinity)
         return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)

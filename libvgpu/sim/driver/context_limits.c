@@ -38,9 +38,7 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
         [CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = 0,
     };
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
     if (!exists(context, limit))

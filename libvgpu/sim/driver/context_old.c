@@ -7,9 +7,7 @@ static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER;
 CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 {
     struct CUctx_st *current;
-    CUresult result = context_current(&current);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&current));
     if (!context || flags)
         return CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&attach_mutex);
@@ -23,9 +21,7 @@ CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 CUresult cuCtxDetach(CUcontext context)
 {
     struct CUctx_st *current;
-    CUresult result = context_current(&current);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&current));
     if (context != current) /* as documented: it must be current */
         return CUDA_ERROR_INVALID_CONTEXT;
     pthread_mutex_lock(&attach_mutex);
@@ -39,9 +35,7 @@ CUresult cuCtxDetach(CUcontext context)
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!config)
         return CUDA_ERROR_INVALID_VALUE;
     *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
@@ -51,9 +45,7 @@ CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config)
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     return (unsigned int)config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;

@@ -63,9 +63,7 @@ static CUresult move(const struct graph_node *node)
                             .slice_pitch_bytes = node->box.target_slice_bytes};
     managed_touch(target.address, region_span_bytes(&target));
     bool zeroes = node->type == CU_GRAPH_NODE_TYPE_MEMSET && !node->value;
-    CUresult result = zeroes ? CUDA_SUCCESS : backing_claim(&target);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(zeroes ? CUDA_SUCCESS : backing_claim(&target));
     pthread_rwlock_rdlock(&memory_bytes_lock);
     for (uint64_t slice = 0; slice < node->box.slices; slice++)
         for (uint64_t row = 0; row < node->box.rows; row++)
@@ -224,9 +222,7 @@ static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum dire
                      CUstream handle, bool wait)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (bytes == 0)
         return CUDA_SUCCESS;
     if (!target || !source)

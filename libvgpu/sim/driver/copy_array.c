@@ -24,9 +24,7 @@ static CUresult copy_row(struct copy_operand target, struct copy_operand source,
                          CUstream handle, bool wait)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!is_flat(&target) || !is_flat(&source))
         return CUDA_ERROR_INVALID_VALUE;
     struct copy_extent extent = {bytes, 1, 1};

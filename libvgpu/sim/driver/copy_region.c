@@ -46,9 +46,7 @@ CUresult copy_resolve(const struct copy_operand *operand, const struct copy_exte
         return array_region(operand->array, operand, extent, region);
     if (operand->type < CU_MEMORYTYPE_HOST || operand->type > CU_MEMORYTYPE_UNIFIED)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = pitched_region(operand, extent, region);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(pitched_region(operand, extent, region));
     struct allocation found;
     bool device_memory = memory_find(region->address, 1, &found);
     if (!device_memory)

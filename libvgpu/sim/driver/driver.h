@@ -287,12 +287,14 @@ CUresult cluster_check(const struct CUfunc_st *function, const struct driver_dev
 uint64_t transfer_cost_ns(const struct sim_profile *profile, uint64_t bytes);
 uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes);
 
-#define DRIVER_CHECK() \
+/* Leaves the function with what a call answered, unless that is success. */
+#define CHECK(call) \
     do { \
-        CUresult driver_result_ = driver_check(); \
-        if (driver_result_ != CUDA_SUCCESS) \
-            return driver_result_; \
+        CUresult check_result_ = (call); \
+        if (check_result_ != CUDA_SUCCESS) \
+            return check_result_; \
     } while (0)
+#define DRIVER_CHECK() CHECK(driver_check())
 
 #include "call_cost.h"
 #include "memory.h"

@@ -14,7 +14,7 @@
 static void bury_event(struct CUevent_st *event)
 {
     if (event->shared)
-        event_unshare(event->shared);
+        event_end_shared(event->shared);
     handle_bury(event);
 }
 
@@ -33,9 +33,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {
     CALL_TAKES(cuEventCreate);
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!event || flags & ~7u)
         return CUDA_ERROR_INVALID_VALUE;
     if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING))
@@ -47,7 +45,7 @@ CUresult cuEventCreate(CUevent *event, unsigned int flags)
     created->context_id = context->id;
     created->device = context->device;
     created->flags = flags;
-    if (flags & CU_EVENT_INTERPROCESS && !(created->shared = event_share(context))) {
+    if (flags & CU_EVENT_INTERPROCESS && !(created->shared = event_make_shared(context))) {
         handle_bury(created);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -91,9 +89,7 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
 {
     CALL_TAKES(cuEventRecord);
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
     if (event->device != stream->context->device)
@@ -116,9 +112,7 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
     struct CUstream_st *resolved;
-    CUresult result = stream_resolve(stream, &resolved);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(stream, &resolved));
     if (flags & ~1u)
         return CUDA_ERROR_INVALID_VALUE;
     if (flags && stream_capture(resolved))
@@ -149,9 +143,7 @@ CUresult cuEventQuery(CUevent event)
         return CUDA_ERROR_INVALID_HANDLE;
     if (event_capture(event))
         return CUDA_ERROR_CAPTURED_EVENT;
-    CUresult result = capture_check_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(capture_check_unsafe());
     struct sim_origin record = last_record(event);
     return is_done(event, &record) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
@@ -164,9 +156,7 @@ CUresult cuEventSynchronize(CUevent event)
         return CUDA_ERROR_INVALID_HANDLE;
     if (event_capture(event))
         return CUDA_ERROR_CAPTURED_EVENT;
-    CUresult result = capture_check_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(capture_check_unsafe());
     struct sim_origin record = last_record(event);
     if (event->shared)
         sim_origin_wait(event->device->device, &record);
@@ -248,9 +238,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
 {
     CALL_TAKES(cuStreamWaitEvent);
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!is_event(event))
         return CUDA_ERROR_INVALID_HANDLE;
     if (flags & ~1u)

@@ -20,7 +20,7 @@ struct page {
 
 struct shared_event {
     struct page *page;
-    struct share_file file; /* no descriptor where another process made it */
+    struct shareable_file file; /* no descriptor where another process made it */
 };
 
 struct event_handle {
@@ -34,7 +34,7 @@ struct event_handle {
 };
 _Static_assert(sizeof(struct event_handle) == CU_IPC_HANDLE_SIZE, "handles have a size of the API");
 
-static struct shared_event *map_page(const struct share_file *file, int descriptor)
+static struct shared_event *map_page(const struct shareable_file *file, int descriptor)
 {
     struct shared_event *shared = malloc(sizeof *shared);
     void *page = mmap(NULL, SIM_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
@@ -48,23 +48,23 @@ static struct shared_event *map_page(const struct share_file *file, int descript
     return shared;
 }
 
-struct shared_event *event_share(struct CUctx_st *context)
+struct shared_event *event_make_shared(struct CUctx_st *context)
 {
-    struct share_file file;
+    struct shareable_file file;
     struct shared_event *shared = NULL;
-    if (!share_file_create(&file, 2 * SIM_PAGE))
+    if (!shareable_file_create(&file, 2 * SIM_PAGE))
         return NULL;
-    if (share_record_write(&file, SHARE_RECORD_EVENT, context->device, SIM_PAGE, 0))
+    if (shareable_record_write(&file, SHARE_RECORD_EVENT, context->device, SIM_PAGE, 0))
         shared = map_page(&file, file.descriptor);
     if (!shared)
-        share_file_close(&file);
+        shareable_file_close(&file);
     return shared;
 }
 
-void event_unshare(struct shared_event *shared)
+void event_end_shared(struct shared_event *shared)
 {
     munmap(shared->page, SIM_PAGE);
-    share_file_close(&shared->file);
+    shareable_file_close(&shared->file);
     free(shared);
 }
 
@@ -101,11 +101,11 @@ CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
     DRIVER_CHECK();
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
-    if (!is_event(event) || !event->shared || !share_file_ours(&event->shared->file))
+    if (!is_event(event) || !event->shared || !shareable_file_ours(&event->shared->file))
         return CUDA_ERROR_INVALID_HANDLE;
     struct event_handle made = {.magic = HANDLE_MAGIC,
                                 .pid = (uint32_t)getpid(),
-                                .machine = share_machine_digest(),
+                                .machine = shareable_machine_digest(),
                                 .inode = event->shared->file.inode,
                                 .filesystem = event->shared->file.filesystem,
                                 .descriptor = event->shared->file.descriptor};
@@ -117,17 +117,17 @@ static struct shared_event *open_page(const struct event_handle *handle,
                                       struct driver_device **device)
 {
     char path[64];
-    struct share_file seen;
-    struct share_record record;
+    struct shareable_file seen;
+    struct shareable_record record;
     struct shared_event *shared = NULL;
     snprintf(path, sizeof path, "/proc/%u/fd/%d", handle->pid, handle->descriptor);
     int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0)
         return NULL;
-    if (share_file_adopt(&seen, descriptor) && seen.inode == handle->inode &&
+    if (shareable_file_adopt(&seen, descriptor) && seen.inode == handle->inode &&
         seen.filesystem == handle->filesystem &&
-        (*device = share_record_read(descriptor, SHARE_RECORD_EVENT, &record)) != NULL)
-        shared = map_page(&(struct share_file){.descriptor = -1}, descriptor);
+        (*device = shareable_record_read(descriptor, SHARE_RECORD_EVENT, &record)) != NULL)
+        shared = map_page(&(struct shareable_file){.descriptor = -1}, descriptor);
     close(descriptor);
     return shared;
 }
@@ -137,13 +137,11 @@ CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle opaque)
     struct CUctx_st *context;
     struct event_handle handle;
     struct driver_device *device;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!event)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&handle, &opaque, sizeof handle);
-    if (handle.magic != HANDLE_MAGIC || handle.machine != share_machine_digest())
+    if (handle.magic != HANDLE_MAGIC || handle.machine != shareable_machine_digest())
         return CUDA_ERROR_INVALID_HANDLE;
     if (handle.pid == (uint32_t)getpid())
         return CUDA_ERROR_INVALID_CONTEXT; /* as for memory: not in the process that made it */
@@ -153,7 +151,7 @@ CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle opaque)
     struct CUevent_st *opened =
         device == context->device ? handle_new(MAGIC_EVENT, sizeof *opened) : NULL;
     if (!opened) {
-        event_unshare(shared);
+        event_end_shared(shared);
         return device == context->device ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_ERROR_INVALID_CONTEXT;
     }
     opened->context = context;

@@ -10,8 +10,8 @@
 
 struct shared_event;
 
-struct shared_event *event_share(struct CUctx_st *context); /* a new page; NULL: no memory */
-void event_unshare(struct shared_event *shared);
+struct shared_event *event_make_shared(struct CUctx_st *context); /* a new page; NULL: no memory */
+void event_end_shared(struct shared_event *shared);
 void event_publish(struct shared_event *shared, struct sim_origin origin);
 /* What was recorded last, with place 0 where nothing was, and the device of it. */
 struct sim_origin event_origin(const struct shared_event *shared);

@@ -34,19 +34,20 @@ static CUresult import_file(int descriptor, struct driver_device *device, uint64
     const CUmemAllocationProp properties = {
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal}};
-    struct share_file file;
-    if (!holds_bytes(descriptor, bytes) || !share_file_adopt(&file, descriptor))
+    struct shareable_file file;
+    if (!holds_bytes(descriptor, bytes) || !shareable_file_adopt(&file, descriptor))
         return CUDA_ERROR_INVALID_HANDLE;
     uint64_t charged_bytes = memory_round(bytes);
     if (memory_charge(device, charged_bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    file.descriptor = share_file_duplicate(&file); /* the given one stays the caller's for now */
+    file.descriptor =
+        shareable_file_duplicate(&file); /* the given one stays the caller's for now */
     pthread_mutex_lock(&vmm_mutex);
     *physical = file.descriptor < 0
                     ? NULL
                     : physical_make_locked(device, charged_bytes, &properties, &file);
     if (*physical)
-        share_file_close(&(*physical)->file); /* its window is enough */
+        shareable_file_close(&(*physical)->file); /* its window is enough */
     pthread_mutex_unlock(&vmm_mutex);
     if (*physical)
         return CUDA_SUCCESS;
@@ -57,8 +58,8 @@ static CUresult import_file(int descriptor, struct driver_device *device, uint64
 static CUresult import_descriptor(int descriptor, struct driver_device *device, uint64_t bytes,
                                   struct physical **physical)
 {
-    struct share_record record;
-    struct driver_device *owner = share_record_read(descriptor, SHARE_RECORD_MEMORY, &record);
+    struct shareable_record record;
+    struct driver_device *owner = shareable_record_read(descriptor, SHARE_RECORD_MEMORY, &record);
     if (!owner)
         return import_file(descriptor, device, bytes, physical);
     if (bytes > record.bytes)
@@ -73,9 +74,7 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                 const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!memory || !description || !description->size ||
         description->size > context->device->identity->profile.memory_bytes ||
         description->flags & ~(unsigned int)CUDA_EXTERNAL_MEMORY_DEDICATED)
@@ -84,14 +83,12 @@ CUresult cuImportExternalMemory(CUexternalMemory *memory,
         return description->type < CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD
                    ? CUDA_ERROR_INVALID_VALUE
                    : CUDA_ERROR_NOT_SUPPORTED; /* those of other systems, and NvSciBuf */
-    result = capture_check_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(capture_check_unsafe());
     struct CUextMemory_st *made = calloc(1, sizeof *made);
     if (!made)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    result = import_descriptor(description->handle.fd, context->device, description->size,
-                               &made->physical);
+    CUresult result = import_descriptor(description->handle.fd, context->device, description->size,
+                                        &made->physical);
     if (result != CUDA_SUCCESS) {
         free(made);
         return result;
@@ -177,9 +174,7 @@ CUresult external_map(CUexternalMemory memory, uint64_t offset, uint64_t bytes,
                       enum allocation_kind kind, CUdeviceptr *address)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!memory || memory->magic != MAGIC_EXTERNAL)
         return CUDA_ERROR_INVALID_HANDLE;
     if (!bytes || offset > memory->bytes || bytes > memory->bytes - offset)

@@ -8,9 +8,7 @@ static CUresult fill_rows(CUdeviceptr target, uint64_t pitch_bytes, unsigned int
                           unsigned int value_bytes, uint64_t count, uint64_t rows, CUstream handle)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (count == 0 || rows == 0)
         return CUDA_SUCCESS;
     if (count > UINT64_MAX / value_bytes || target % value_bytes)

@@ -89,11 +89,9 @@ static CUresult write_attribute(struct CUfunc_st *function, CUfunction_attribute
     }
 }
 
-static CUresult context_and_function(struct CUctx_st **context, CUfunction function)
+CUresult context_and_function(struct CUctx_st **context, CUfunction function)
 {
-    CUresult result = context_current(context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(context));
     return is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -205,16 +203,12 @@ static bool is_kernel(const struct CUfunc_st *function)
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_kernel((CUfunction)kernel))
         return CUDA_ERROR_INVALID_HANDLE;
-    result = library_module(((CUfunction)kernel)->image->library, context, NULL);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(library_module(((CUfunction)kernel)->image->library, context, NULL));
     *function = (CUfunction)kernel;
     (*function)->loaded = true;
     return context_load_code(context, *function);
@@ -252,9 +246,7 @@ static CUresult check_kernel(CUkernel kernel, CUdevice device)
 CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkernel kernel,
                               CUdevice device)
 {
-    CUresult result = check_kernel(kernel, device);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_kernel(kernel, device));
     ((CUfunction)kernel)->loaded = true; /* as it may be: a driver is free to load it for that */
     return read_attribute(value, attribute, (CUfunction)kernel, device_of(device));
 }

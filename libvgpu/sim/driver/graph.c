@@ -2,6 +2,7 @@
 #include "graph.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "graph_exec.h"
 #include "graph_memory.h"
@@ -144,9 +145,7 @@ static CUresult check_dependencies(struct CUgraph_st *graph, const CUgraphNode *
         if (!node || node->links.graph != graph || node->links.mark == mark)
             return CUDA_ERROR_INVALID_VALUE; /* not of this graph, or twice */
         node->links.mark = mark;
-        CUresult result = data ? graph_check_edge(node, work, &data[i]) : CUDA_SUCCESS;
-        if (result != CUDA_SUCCESS)
-            return result;
+        CHECK(data ? graph_check_edge(node, work, &data[i]) : CUDA_SUCCESS);
     }
     return CUDA_SUCCESS;
 }
@@ -177,6 +176,23 @@ CUresult graph_attach(CUgraph graph, const CUgraphNode *dependencies, const CUgr
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
     *node = (CUgraphNode)added;
+    return CUDA_SUCCESS;
+}
+
+CUresult graph_add(CUgraph graph, const CUgraphNode *dependencies, size_t count, CUresult described,
+                   struct graph_node *work, CUgraphNode *node)
+{
+    return described == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, work, node)
+                                     : described;
+}
+
+CUresult graph_tell(CUgraphNode handle, CUgraphNodeType type, void *params, size_t bytes)
+{
+    DRIVER_CHECK();
+    const struct graph_node *node = graph_node_of_type(handle, type);
+    if (!node || !params)
+        return CUDA_ERROR_INVALID_VALUE;
+    memcpy(params, &node->params, bytes);
     return CUDA_SUCCESS;
 }
 

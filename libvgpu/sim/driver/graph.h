@@ -72,6 +72,11 @@ struct graph_node *graph_append(struct CUgraph_st *graph, const struct graph_nod
 /* The same with dependencies, after checking everything; gives the work up if it fails. */
 CUresult graph_attach(CUgraph graph, const CUgraphNode *dependencies, const CUgraphEdgeData *data,
                       size_t count, struct graph_node *work, CUgraphNode *node);
+/* The same with a work that was described; answers what its description did if it failed. */
+CUresult graph_add(CUgraph graph, const CUgraphNode *dependencies, size_t count, CUresult described,
+                   struct graph_node *work, CUgraphNode *node);
+/* Copies what is in the `params` of a node of the type. */
+CUresult graph_tell(CUgraphNode handle, CUgraphNodeType type, void *params, size_t bytes);
 
 /* ---- graph_work.c -------------------------------------------------------------------------- */
 
@@ -82,7 +87,6 @@ bool graph_work_copy(struct graph_node *copy, const struct graph_node *work);
 void graph_work_replace(struct graph_node *node, struct graph_node *work);
 /* Fills in what a capture left out of the description of a kernel, a copy or a fill. */
 CUresult graph_work_complete(struct graph_node *work, struct CUctx_st *context);
-/* `context`, or the current one for NULL. */
 
 /* ---- graph_edges.c ------------------------------------------------------------------------- */
 

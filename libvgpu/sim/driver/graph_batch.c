@@ -15,14 +15,10 @@ CUresult graph_describe_batch(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params, struc
     struct CUctx_st *context;
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = context_given_or_current(params->ctx, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(params->ctx, &context));
     if (params->flags)
         return CUDA_ERROR_INVALID_VALUE;
-    result = memory_operations_check(params->paramArray, params->count);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(memory_operations_check(params->paramArray, params->count));
     size_t bytes = params->count * sizeof *params->paramArray;
     *work = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
                                 .run = run_batch,
@@ -43,19 +39,12 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode *node, CUgraph graph, const CUgrap
                                   size_t count, const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
     struct graph_node work;
-    CUresult result = graph_describe_batch(params, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_batch(params, &work), &work, node);
 }
 
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
-    if (!node || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *params = node->params.batch;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, sizeof *params);
 }
 
 CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode handle,

@@ -20,9 +20,7 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgrap
                                         unsigned int flags)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(handle_context, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(handle_context, &context));
     if (!handle || !graph_is_graph(graph) || flags & ~(unsigned int)CU_GRAPH_COND_ASSIGN_DEFAULT)
         return CUDA_ERROR_INVALID_VALUE;
     struct graph_condition *condition = malloc(sizeof *condition);
@@ -97,9 +95,7 @@ CUresult graph_describe_conditional(CUDA_CONDITIONAL_NODE_PARAMS *params, CUgrap
                                     struct graph_node *work)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(params->ctx, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(params->ctx, &context));
     struct graph_condition *condition =
         graph_is_graph(graph) ? find_condition(graph, params->handle) : NULL;
     if (!condition || condition->used || !is_size(params->type, params->size))

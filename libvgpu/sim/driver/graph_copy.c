@@ -5,16 +5,12 @@
 CUresult graph_describe_copy(const CUDA_MEMCPY3D *params, CUcontext handle, struct graph_node *work)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(handle, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(handle, &context));
     if (!params || !params->WidthInBytes || !params->Height || !params->Depth)
         return CUDA_ERROR_INVALID_VALUE;
     struct region target, source;
     bool with_host;
-    result = copy_resolve_box(params, &target, &source);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(copy_resolve_box(params, &target, &source));
     copy_describe(context->device, &target, &source, work, &with_host);
     work->context = context;
     work->params.copy = *params;
@@ -64,9 +60,7 @@ CUresult graph_describe_fill(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ha
                              struct graph_node *work)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(handle, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(handle, &context));
     if (!params || !params->width || !params->height ||
         (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4) ||
         params->dst % params->elementSize)
@@ -103,27 +97,20 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
                               size_t count, const CUDA_MEMCPY3D *params, CUcontext context)
 {
     struct graph_node work;
-    CUresult result = graph_describe_copy(params, context, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_copy(params, context, &work), &work,
+                     node);
 }
 
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEMCPY);
-    if (!node || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *params = node->params.copy;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, CU_GRAPH_NODE_TYPE_MEMCPY, params, sizeof *params);
 }
 
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY3D *params)
 {
     struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEMCPY), work;
-    if (!node)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = graph_describe_copy(params, node->context, &work);
+    CUresult result =
+        node ? graph_describe_copy(params, node->context, &work) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         graph_work_replace(node, &work);
     return result;
@@ -134,27 +121,20 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
                               CUcontext context)
 {
     struct graph_node work;
-    CUresult result = graph_describe_fill(params, context, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_fill(params, context, &work), &work,
+                     node);
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *params)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEMSET);
-    if (!node || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *params = node->params.fill;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, CU_GRAPH_NODE_TYPE_MEMSET, params, sizeof *params);
 }
 
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode handle, const CUDA_MEMSET_NODE_PARAMS *params)
 {
     struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEMSET), work;
-    if (!node)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = graph_describe_fill(params, node->context, &work);
+    CUresult result =
+        node ? graph_describe_fill(params, node->context, &work) : CUDA_ERROR_INVALID_VALUE;
     if (result == CUDA_SUCCESS)
         graph_work_replace(node, &work);
     return result;

@@ -252,9 +252,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, co
     if (!graph_is_graph(graph) || (count && (!from || !to)) || graph_has_memory_nodes(graph))
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; i++) {
-        CUresult result = check_ends(graph, from[i], to[i]);
-        if (result != CUDA_SUCCESS)
-            return result;
+        CHECK(check_ends(graph, from[i], to[i]));
         const struct graph_edge *edge = find_edge(from[i], to[i]);
         if (!edge || memcmp(&edge->data, data ? &data[i] : &no_data, sizeof no_data) != 0)
             return CUDA_ERROR_INVALID_VALUE;

@@ -228,14 +228,12 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
 CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!graph_exec_is_exec(exec))
         return CUDA_ERROR_INVALID_VALUE;
     if (stream_capture(stream))
         return capture_refuse(stream);
-    result = make_program(exec);
+    CUresult result = make_program(exec);
     if (result == CUDA_SUCCESS)
         graph_program_prepare(exec->program, stream->id);
     return result;
@@ -274,14 +272,12 @@ CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
 {
     CALL_TAKES(cuGraphLaunch);
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!graph_exec_is_exec(exec))
         return CUDA_ERROR_INVALID_VALUE;
     if (__builtin_expect(stream_capture(stream) != NULL, 0))
         return capture_add_launch(stream, exec->graph);
-    result = make_program(exec);
+    CUresult result = make_program(exec);
     if (result == CUDA_SUCCESS)
         result = wait_for_last(exec, stream);
     if (result == CUDA_SUCCESS)

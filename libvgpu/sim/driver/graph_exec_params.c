@@ -24,12 +24,10 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode handle,
                                            const CUDA_KERNEL_NODE_PARAMS *params)
 {
     struct graph_node *node = find_node(exec, handle, CU_GRAPH_NODE_TYPE_KERNEL), work;
-    CUresult result = node ? graph_describe_kernel(params, &work) : CUDA_ERROR_INVALID_VALUE;
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(node ? graph_describe_kernel(params, &work) : CUDA_ERROR_INVALID_VALUE);
     struct graph_attributes *attributes = node->attributes; /* they are not parameters */
     node->attributes = NULL;
-    result = exchange(exec, node, &work);
+    CUresult result = exchange(exec, node, &work);
     node->attributes = attributes;
     return result;
 }

@@ -85,9 +85,7 @@ CUresult graph_describe_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct gra
     if (!params)
         return CUDA_ERROR_INVALID_VALUE;
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(params->ctx, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(params->ctx, &context));
     struct launch launch = {.grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
                             .block = {params->blockDimX, params->blockDimY, params->blockDimZ},
                             .shared_bytes = params->sharedMemBytes,
@@ -99,7 +97,7 @@ CUresult graph_describe_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct gra
                                 .context = context,
                                 .function = params->func ? params->func : (CUfunction)params->kern};
     struct launch_need need;
-    result = launch_describe(work->function, context->device, &launch, &need);
+    CUresult result = launch_describe(work->function, context->device, &launch, &need);
     work->cost_ns = need.cost_ns;
     if (result != CUDA_SUCCESS)
         return result;
@@ -150,9 +148,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraph
                                  size_t count, const CUDA_KERNEL_NODE_PARAMS *params)
 {
     struct graph_node work;
-    CUresult result = graph_describe_kernel(params, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_kernel(params, &work), &work, node);
 }
 
 CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -166,12 +162,7 @@ CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
 
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS *params)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_KERNEL);
-    if (!node || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *params = node->params.kernel;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, CU_GRAPH_NODE_TYPE_KERNEL, params, sizeof *params);
 }
 
 CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1 *params)
@@ -190,9 +181,7 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode handle, const CUDA_KERNEL_NOD
     struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_KERNEL), work;
     if (!node)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = graph_describe_kernel(params, &work);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(graph_describe_kernel(params, &work));
     work.attributes = node->attributes; /* they are not parameters */
     node->attributes = NULL;
     graph_work_replace(node, &work);

@@ -9,9 +9,7 @@ CUresult graph_describe_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *params, CUgraph g
                                    struct graph_node *work)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!params || !graph_is_graph(graph) || !params->bytesize ||
         (params->accessDescCount && !params->accessDescs) ||
         params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
@@ -38,8 +36,8 @@ CUresult graph_describe_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *params, CUgraph g
     if (access_bytes)
         memcpy(work->owned, params->accessDescs, access_bytes);
     work->params.allocation.accessDescs = work->owned;
-    result = graph_memory_create(context, params->bytesize, graph->id, &work->allocation,
-                                 &work->params.allocation.dptr);
+    CUresult result = graph_memory_create(context, params->bytesize, graph->id, &work->allocation,
+                                          &work->params.allocation.dptr);
     if (result == CUDA_SUCCESS)
         params->dptr = work->params.allocation.dptr;
     else
@@ -75,28 +73,21 @@ CUresult cuGraphAddMemAllocNode(CUgraphNode *node, CUgraph graph, const CUgraphN
                                 size_t count, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
     struct graph_node work;
-    CUresult result = graph_describe_allocation(params, graph, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_allocation(params, graph, &work),
+                     &work, node);
 }
 
 CUresult cuGraphMemAllocNodeGetParams(CUgraphNode handle, CUDA_MEM_ALLOC_NODE_PARAMS *params)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC);
-    if (!node || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *params = node->params.allocation;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, CU_GRAPH_NODE_TYPE_MEM_ALLOC, params, sizeof *params);
 }
 
 CUresult cuGraphAddMemFreeNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                size_t count, CUdeviceptr address)
 {
     struct graph_node work;
-    CUresult result = graph_describe_free(address, graph, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_free(address, graph, &work), &work,
+                     node);
 }
 
 CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *address)

@@ -55,19 +55,12 @@ CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
                             size_t count, const CUDA_HOST_NODE_PARAMS *params)
 {
     struct graph_node work;
-    CUresult result = graph_describe_host(params, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_host(params, &work), &work, node);
 }
 
 CUresult cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS *params)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_HOST);
-    if (!node || !params)
-        return CUDA_ERROR_INVALID_VALUE;
-    *params = node->params.host;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, CU_GRAPH_NODE_TYPE_HOST, params, sizeof *params);
 }
 
 CUresult cuGraphHostNodeSetParams(CUgraphNode handle, const CUDA_HOST_NODE_PARAMS *params)
@@ -84,19 +77,13 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgrap
 {
     struct graph_node work;
     CUDA_CHILD_GRAPH_NODE_PARAMS params = {.graph = child};
-    CUresult result = graph_describe_child(&params, graph, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_child(&params, graph, &work), &work,
+                     node);
 }
 
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph *child)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_GRAPH);
-    if (!node || !child)
-        return CUDA_ERROR_INVALID_VALUE;
-    *child = node->params.child;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, CU_GRAPH_NODE_TYPE_GRAPH, child, sizeof *child);
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
@@ -111,19 +98,13 @@ static CUresult add_event(CUgraphNode *node, CUgraph graph, const CUgraphNode *d
                           size_t count, CUgraphNodeType type, CUevent event)
 {
     struct graph_node work;
-    CUresult result = graph_describe_event(type, event, &work);
-    return result == CUDA_SUCCESS ? graph_attach(graph, dependencies, NULL, count, &work, node)
-                                  : result;
+    return graph_add(graph, dependencies, count, graph_describe_event(type, event, &work), &work,
+                     node);
 }
 
 static CUresult get_event(CUgraphNode handle, CUgraphNodeType type, CUevent *event)
 {
-    DRIVER_CHECK();
-    struct graph_node *node = graph_node_of_type(handle, type);
-    if (!node || !event)
-        return CUDA_ERROR_INVALID_VALUE;
-    *event = node->params.event;
-    return CUDA_SUCCESS;
+    return graph_tell(handle, type, event, sizeof *event);
 }
 
 static CUresult set_event(CUgraphNode handle, CUgraphNodeType type, CUevent event)

@@ -117,9 +117,7 @@ CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *resource, CUd
 CUresult cuCtxGetDevResource(CUcontext given, CUdevResource *resource, CUdevResourceType type)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(given, &context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_given_or_current(given, &context));
     struct CUgreenCtx_st *green = green_of(context);
     return green ? cuGreenCtxGetDevResource(green, resource, type)
                  : cuDeviceGetDevResource(context->device->ordinal, resource, type);
@@ -256,10 +254,8 @@ CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int
     DRIVER_CHECK();
     if (!is_green(green) || !stream || flags != CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = cuCtxPushCurrent_v2(green->context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = cuStreamCreateWithPriority(stream, flags, priority);
+    CHECK(cuCtxPushCurrent_v2(green->context));
+    CUresult result = cuStreamCreateWithPriority(stream, flags, priority);
     cuCtxPopCurrent_v2(NULL);
     return result;
 }
@@ -279,9 +275,7 @@ CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event)
 CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *context, CUgreenCtx *green)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!context || !green)
         return CUDA_ERROR_INVALID_VALUE;
     *green = green_of(stream->context);
@@ -294,9 +288,7 @@ CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *context, CUgreenCtx *gree
 CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *green)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!green)
         return CUDA_ERROR_INVALID_VALUE;
     *green = green_of(stream->context);

@@ -6,9 +6,7 @@
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *argument)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!function)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream_capture(stream))
@@ -33,9 +31,7 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void *a
                              unsigned int flags)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!function || flags)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream_capture(stream))
@@ -44,7 +40,7 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void *a
     if (!callback)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *callback = (struct callback){function, handle, argument};
-    result = stream_call(stream, run_callback, callback);
+    CUresult result = stream_call(stream, run_callback, callback);
     if (result != CUDA_SUCCESS)
         free(callback);
     return result;

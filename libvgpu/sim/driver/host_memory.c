@@ -9,14 +9,12 @@ CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags)
     CALL_TAKES(cuMemAllocHost);
     struct CUctx_st *context;
     CUdeviceptr mapped;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!address || bytes == 0 ||
         flags & ~(unsigned int)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
                                 CU_MEMHOSTALLOC_WRITECOMBINED))
         return CUDA_ERROR_INVALID_VALUE;
-    result = capture_check_unsafe();
+    CUresult result = capture_check_unsafe();
     if (result == CUDA_SUCCESS)
         result = memory_allocate(context, bytes, ALLOCATION_HOST, &mapped);
     if (result != CUDA_SUCCESS)
@@ -56,9 +54,7 @@ static bool mapped_whole(const void *address, size_t bytes)
 CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!address || bytes == 0 || flags & ~REGISTER_FLAGS || !mapped_whole(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
     return memory_insert((uint64_t)address, bytes, 0, ALLOCATION_REGISTERED, context, NULL)

@@ -130,9 +130,7 @@ CUresult image_merge(struct image *image, struct image *other)
         if (image_find_function(image, function->name))
             return CUDA_ERROR_INVALID_IMAGE;
     for (struct module_global *global = other->globals; global; global = global->next) {
-        CUresult result = merge_global(image, global);
-        if (result != CUDA_SUCCESS)
-            return result;
+        CHECK(merge_global(image, global));
     }
     while (other->functions) {
         struct CUfunc_st *function = other->functions;

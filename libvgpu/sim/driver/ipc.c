@@ -8,14 +8,12 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
     struct CUctx_st *context;
     struct ipc_handle made;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!handle)
         return CUDA_ERROR_INVALID_VALUE;
     /* an address inside an allocation stands for the whole, as libraries count on that export what
      * they carved out of it; memory of pools, managed and opened memory is refused */
-    result = ipc_export(address, ALLOCATION_DEVICE, &made);
+    CUresult result = ipc_export(address, ALLOCATION_DEVICE, &made);
     if (result == CUDA_SUCCESS)
         memcpy(handle, &made, sizeof made);
     return result;
@@ -27,7 +25,7 @@ static bool open_again(struct CUctx_st *context, const struct driver_device *dev
 {
     pthread_mutex_lock(&memory_mutex);
     struct allocation *found =
-        memory_find_opened_locked(context, device, handle->share, handle->offset);
+        memory_find_opened_locked(context, device, handle->shared_id, handle->offset);
     if (found) {
         found->shared->opened++;
         *address = found->address;
@@ -41,16 +39,14 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle opaque, unsi
     struct CUctx_st *context;
     struct ipc_handle handle;
     int can_reach = 1;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!address || flags & ~(unsigned int)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&handle, &opaque, sizeof handle);
     struct driver_device *device = ipc_device(&handle);
     if (!device || handle.pool)
         return CUDA_ERROR_INVALID_HANDLE;
-    if (handle.pid == (uint32_t)getpid() && share_held(device, handle.share))
+    if (handle.pid == (uint32_t)getpid() && shared_held(device, handle.shared_id))
         return CUDA_ERROR_INVALID_CONTEXT; /* the exporter itself; seen of real drivers */
     if (device != context->device)
         cuDeviceCanAccessPeer(&can_reach, context->device->ordinal, device->ordinal);
@@ -70,12 +66,8 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigne
 CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = stream_calls_settle();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
+    CHECK(stream_calls_settle());
     pthread_mutex_lock(&memory_mutex);
     struct allocation *found = memory_find_locked(address, 1);
     bool opened = found && found->address == address && found->kind == ALLOCATION_OPENED;

@@ -34,10 +34,10 @@ static void copy_written_pages(char *target, const char *source, uint64_t bytes)
 }
 
 /* Puts a file into the place of private pages. */
-static bool replace_pages(uint64_t address, uint64_t bytes, struct share_file *file)
+static bool replace_pages(uint64_t address, uint64_t bytes, struct shareable_file *file)
 {
     void *place = (void *)address;
-    if (!share_file_create(file, bytes))
+    if (!shareable_file_create(file, bytes))
         return false;
     void *copy = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->descriptor, 0);
     bool mapped = copy != MAP_FAILED;
@@ -48,7 +48,7 @@ static bool replace_pages(uint64_t address, uint64_t bytes, struct share_file *f
                       file->descriptor, 0) == place;
     }
     if (!mapped)
-        share_file_close(file);
+        shareable_file_close(file);
     return mapped;
 }
 
@@ -58,7 +58,7 @@ static struct shared_bytes **shared_of(struct allocation *allocation)
     return allocation->block ? &allocation->block->shared : &allocation->shared;
 }
 
-static CUresult share_locked(struct allocation *allocation)
+static CUresult make_shared_locked(struct allocation *allocation)
 {
     const struct block *block = allocation->block;
     uint64_t address = block ? block->address : allocation->address;
@@ -73,11 +73,12 @@ static CUresult share_locked(struct allocation *allocation)
         free(shared);
         return CUDA_ERROR_MAP_FAILED;
     }
-    if (share_export(device, block ? block->bytes : allocation->charged_bytes,
-                     &shared->identifier) != 0) {
-        share_file_close(&shared->file); /* the pages stay as they are, for nobody else to find */
+    if (shared_export(device, block ? block->bytes : allocation->charged_bytes,
+                      &shared->identifier) != 0) {
+        shareable_file_close(
+            &shared->file); /* the pages stay as they are, for nobody else to find */
         free(shared);
-        return CUDA_ERROR_OUT_OF_MEMORY; /* more shares than the machine has places for */
+        return CUDA_ERROR_OUT_OF_MEMORY; /* the machine has no place for more */
     }
     *shared_of(allocation) = shared;
     return CUDA_SUCCESS;
@@ -94,17 +95,17 @@ CUresult ipc_export(uint64_t address, enum allocation_kind kind, struct ipc_hand
     if (!allocation || allocation->kind != kind)
         result = CUDA_ERROR_INVALID_VALUE;
     else if (!*shared_of(allocation))
-        result = share_locked(allocation);
+        result = make_shared_locked(allocation);
     const struct shared_bytes *shared = result == CUDA_SUCCESS ? *shared_of(allocation) : NULL;
-    if (shared && !share_file_ours(&shared->file))
+    if (shared && !shareable_file_ours(&shared->file))
         result = CUDA_ERROR_MAP_FAILED; /* the program closed it */
     if (result == CUDA_SUCCESS)
         *handle = (struct ipc_handle){
             .magic = IPC_MAGIC,
             .pid = (uint32_t)getpid(),
-            .machine = share_machine_digest(),
+            .machine = shareable_machine_digest(),
             .inode = shared->file.inode,
-            .share = shared->identifier,
+            .shared_id = shared->identifier,
             .bytes = allocation->bytes,
             .pool = allocation->pool ? allocation->pool->identifier : 0,
             .filesystem = (uint32_t)shared->file.filesystem,
@@ -122,7 +123,7 @@ CUresult ipc_export(uint64_t address, enum allocation_kind kind, struct ipc_hand
 
 struct driver_device *ipc_device(const struct ipc_handle *handle)
 {
-    if (handle->magic != IPC_MAGIC || handle->machine != share_machine_digest())
+    if (handle->magic != IPC_MAGIC || handle->machine != shareable_machine_digest())
         return NULL;
     for (int i = 0; i < driver.device_count; i++)
         if (driver.devices[i].device->index == handle->device)
@@ -134,11 +135,11 @@ struct driver_device *ipc_device(const struct ipc_handle *handle)
 static int open_file(const struct ipc_handle *handle)
 {
     char path[64];
-    struct share_file seen;
+    struct shareable_file seen;
     snprintf(path, sizeof path, "/proc/%u/fd/%d", handle->pid, handle->descriptor);
     int descriptor = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
     if (descriptor >= 0 &&
-        (!share_file_adopt(&seen, descriptor) || seen.inode != handle->inode ||
+        (!shareable_file_adopt(&seen, descriptor) || seen.inode != handle->inode ||
          (uint32_t)seen.filesystem != handle->filesystem ||
          lseek(descriptor, 0, SEEK_END) < (off_t)(handle->offset + handle->bytes))) {
         close(descriptor);
@@ -155,7 +156,7 @@ static CUresult map_file(int descriptor, const struct ipc_handle *handle, enum a
     if (!shared)
         return CUDA_ERROR_OUT_OF_MEMORY;
     *shared = (struct shared_bytes){.device = ipc_device(handle),
-                                    .identifier = handle->share,
+                                    .identifier = handle->shared_id,
                                     .offset = handle->offset,
                                     .file = {.descriptor = -1},
                                     .opened = 1};
@@ -187,24 +188,24 @@ CUresult ipc_open(const struct ipc_handle *handle, enum allocation_kind kind,
     if (descriptor < 0)
         return CUDA_ERROR_INVALID_HANDLE;
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
-    if (share_hold(device, handle->share, NULL) == 0) {
+    if (shared_hold(device, handle->shared_id, NULL) == 0) {
         result = map_file(descriptor, handle, kind, context, pool, address);
         if (result != CUDA_SUCCESS)
-            share_drop(device, handle->share);
+            shared_drop(device, handle->shared_id);
     }
     close(descriptor);
     return result;
 }
 
-void ipc_end_share(struct shared_bytes *shared)
+void ipc_end_shared(struct shared_bytes *shared)
 {
-    share_file_close(&shared->file);
-    share_drop(shared->device, shared->identifier);
+    shareable_file_close(&shared->file);
+    shared_drop(shared->device, shared->identifier);
 }
 
 void ipc_give_back(struct allocation *allocation)
 {
     uint64_t inside = allocation->address % SIM_PAGE;
     munmap((void *)(allocation->address - inside), SIM_ROUND(inside + allocation->bytes));
-    ipc_end_share(allocation->shared);
+    ipc_end_shared(allocation->shared);
 }

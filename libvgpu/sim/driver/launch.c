@@ -99,10 +99,8 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
 {
     struct CUstream_st *stream;
     struct launch_need need;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = launch_describe(function, stream->context->device, launch, &need);
+    CHECK(stream_resolve(handle, &stream));
+    CUresult result = launch_describe(function, stream->context->device, launch, &need);
     if (result == CUDA_SUCCESS && function->image->library)
         result = library_module(function->image->library, stream->context, NULL);
     if (result != CUDA_SUCCESS)
@@ -117,9 +115,7 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
         return capture_add(stream, &node);
     }
     if (__builtin_expect(!function_is_plain(function), 0)) {
-        result = context_prepare_function(stream->context, function);
-        if (result != CUDA_SUCCESS)
-            return result;
+        CHECK(context_prepare_function(stream->context, function));
     }
     struct sim_submission submission = {
         .cost_ns = need.cost_ns, .kind = SIM_OPERATION_KERNEL, .kernels = 1, .parts = need.parts};
@@ -179,9 +175,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig *config, CUfunction function, voi
     CALL_TAKES(cuLaunchKernelEx);
     struct launch launch;
     DRIVER_CHECK();
-    CUresult result = config ? launch_read_config(config, &launch) : CUDA_ERROR_INVALID_VALUE;
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(config ? launch_read_config(config, &launch) : CUDA_ERROR_INVALID_VALUE);
     launch.params = params;
     launch.extra = extra;
     return launch_kernel(function, &launch, config->hStream);

@@ -25,9 +25,7 @@ void legacy_launch_free(struct legacy_launch *legacy)
 static CUresult state_of(CUfunction function, struct legacy_launch **legacy)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!is_function(function))
         return CUDA_ERROR_INVALID_HANDLE;
     if (!function->legacy)
@@ -39,9 +37,7 @@ static CUresult state_of(CUfunction function, struct legacy_launch **legacy)
 CUresult cuFuncSetBlockShape(CUfunction function, int x, int y, int z)
 {
     struct legacy_launch *legacy;
-    CUresult result = state_of(function, &legacy);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(state_of(function, &legacy));
     if (x <= 0 || y <= 0 || z <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     legacy->block[0] = (unsigned int)x;
@@ -73,9 +69,7 @@ CUresult cuParamSetSize(CUfunction function, unsigned int bytes)
 static CUresult set_argument(CUfunction function, int offset, const void *value, size_t bytes)
 {
     struct legacy_launch *legacy;
-    CUresult result = state_of(function, &legacy);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(state_of(function, &legacy));
     if (offset < 0 || !value || (size_t)offset > MOST_ARGUMENT_BYTES ||
         bytes > MOST_ARGUMENT_BYTES - (size_t)offset)
         return CUDA_ERROR_INVALID_VALUE;
@@ -101,9 +95,7 @@ CUresult cuParamSetv(CUfunction function, int offset, void *value, unsigned int 
 CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream)
 {
     struct legacy_launch *legacy;
-    CUresult result = state_of(function, &legacy);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(state_of(function, &legacy));
     if (width <= 0 || height <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, legacy->arguments, CU_LAUNCH_PARAM_BUFFER_SIZE,
@@ -138,9 +130,7 @@ static CUresult check_multi_device(const CUDA_LAUNCH_PARAMS *launches, unsigned 
         if (!each->hStream || each->hStream == CU_STREAM_LEGACY ||
             each->hStream == CU_STREAM_PER_THREAD)
             return CUDA_ERROR_INVALID_VALUE;
-        CUresult result = stream_resolve(each->hStream, &stream);
-        if (result != CUDA_SUCCESS)
-            return result;
+        CHECK(stream_resolve(each->hStream, &stream));
         uint32_t device = 1u << stream->context->device->ordinal;
         if (devices & device || strcmp(each->function->name, launches->function->name) != 0 ||
             each->gridDimX != launches->gridDimX || each->gridDimY != launches->gridDimY ||

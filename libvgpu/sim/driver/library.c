@@ -86,9 +86,7 @@ static CUresult load(CUlibrary *result, const void *bytes, uint64_t length)
 static CUresult current_module(struct CUlib_st *library, struct CUmod_st **module)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     return is_library(library) ? library_module(library, context, module)
                                : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -195,9 +193,7 @@ CUresult cuLibraryGetGlobal(CUdeviceptr *address, size_t *bytes, CUlibrary libra
                             const char *name)
 {
     struct CUmod_st *module;
-    CUresult result = current_module(library, &module);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(current_module(library, &module));
     return name && (address || bytes) ? module_global_of(module, name, address, bytes)
                                       : CUDA_ERROR_INVALID_VALUE;
 }

@@ -91,10 +91,8 @@ static CUresult add(struct CUlinkState_st *state, CUjitInputType type, const voi
         return CUDA_ERROR_NOT_SUPPORTED; /* host objects with device code inside, and NVVM */
     if ((unsigned int)type > CU_JIT_INPUT_NVVM || state->text)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = image_read(bytes, length, image_architecture(), &image);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = image_merge(state->image, image);
+    CHECK(image_read(bytes, length, image_architecture(), &image));
+    CUresult result = image_merge(state->image, image);
     image_free(image);
     return result;
 }
@@ -105,9 +103,7 @@ CUresult cuLinkCreate_v2(unsigned int option_count, CUjit_option *options, void 
                          CUlinkState *state)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!state || (option_count && (!options || !option_values)))
         return CUDA_ERROR_INVALID_VALUE;
     struct CUlinkState_st *created = calloc(1, sizeof *created);
@@ -183,9 +179,7 @@ CUresult cuLinkComplete(CUlinkState state, void **image, size_t *bytes)
     /* Which error a missing definition gives is not documented. */
     if (!image_is_complete(state->image))
         return CUDA_ERROR_INVALID_IMAGE;
-    CUresult result = state->text ? CUDA_SUCCESS : write_image(state);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(state->text ? CUDA_SUCCESS : write_image(state));
     *image = state->text;
     if (bytes)
         *bytes = state->text_bytes;

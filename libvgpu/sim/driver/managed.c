@@ -128,9 +128,7 @@ CUresult cuMemRangeGetAttribute(void *value, size_t value_bytes, CUmem_range_att
     if (!value || value_bytes == 0 || value_bytes % sizeof(int) ||
         (!list && value_bytes != sizeof(int)))
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = managed_common(address, bytes, &common);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(managed_common(address, bytes, &common));
     switch (attribute) {
     case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
         *(int *)value = common.read_mostly;

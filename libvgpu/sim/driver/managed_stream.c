@@ -109,9 +109,7 @@ CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t byt
 {
     struct CUstream_st *stream;
     struct allocation found;
-    CUresult result = begin(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(begin(handle, &stream));
     bool single = flags == CU_MEM_ATTACH_SINGLE;
     if ((!single && flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) ||
         (single && (!handle || handle == CU_STREAM_LEGACY)) || !memory_find(address, 1, &found) ||

@@ -83,9 +83,7 @@ static CUresult allocate_in_blocks(struct CUctx_st *context, uint64_t bytes,
         return CUDA_ERROR_OUT_OF_MEMORY;
     if (later)
         managed_touch_expect();
-    CUresult result = block_take(context, bytes, !later, &block, address, &moved_bytes);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(block_take(context, bytes, !later, &block, address, &moved_bytes));
     if (kind == ALLOCATION_DEVICE)
         blocks_take_time(context, moved_bytes);
     if (memory_insert_piece(*address, bytes, kind, context, block))
@@ -207,12 +205,10 @@ void memory_free_context(struct CUctx_st *context)
 static CUresult allocate(CUdeviceptr *address, uint64_t bytes, enum allocation_kind kind)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!address || bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    result = capture_check_unsafe();
+    CUresult result = capture_check_unsafe();
     return result == CUDA_SUCCESS ? memory_allocate(context, bytes, kind, address) : result;
 }
 
@@ -260,9 +256,7 @@ CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     CALL_TAKES(cuMemGetInfo);
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     uint64_t used_bytes, own_bytes;
     uint64_t memory_bytes = context->device->identity->profile.memory_bytes;
     if (sim_client_memory(context->device->device, &used_bytes, &own_bytes) != 0)

@@ -82,7 +82,7 @@ bool memory_insert_piece(uint64_t address, uint64_t bytes, enum allocation_kind 
 struct allocation *memory_remove_locked(uint64_t address);
 /* What a context opened of another process (ipc.c). */
 struct allocation *memory_find_opened_locked(const struct CUctx_st *context,
-                                             const struct driver_device *device, uint64_t share,
+                                             const struct driver_device *device, uint64_t shared_id,
                                              uint64_t offset);
 bool memory_insert_mapped(uint64_t address, uint64_t bytes, struct CUctx_st *context,
                           struct backing *of_piece);

@@ -170,18 +170,12 @@ CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap, unsig
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!mipmap || mipmap->magic != MAGIC_MIPMAP)
         return CUDA_ERROR_INVALID_HANDLE;
-    result = capture_check_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = stream_calls_settle();
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = mipmap_check(mipmap);
+    CHECK(capture_check_unsafe());
+    CHECK(stream_calls_settle());
+    CUresult result = mipmap_check(mipmap);
     if (mipmap->levels[0].mappings)
         array_mappings_end(mipmap->levels[0].mappings);
     else if (result == CUDA_SUCCESS)

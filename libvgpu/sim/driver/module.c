@@ -152,12 +152,10 @@ CUresult cuModuleLoad(CUmodule *module, const char *path)
     void *bytes;
     uint64_t length;
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!module || !path)
         return CUDA_ERROR_INVALID_VALUE;
-    result = image_read_file(path, &bytes, &length);
+    CUresult result = image_read_file(path, &bytes, &length);
     if (result == CUDA_SUCCESS) {
         result = load(module, bytes, length);
         free(bytes);
@@ -173,9 +171,7 @@ CUresult cuModuleUnload(CUmodule module)
         return CUDA_ERROR_INVALID_HANDLE;
     if (module->image->library)
         return CUDA_ERROR_NOT_PERMITTED; /* goes with its library */
-    CUresult result = stream_calls_settle();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_calls_settle());
     struct image *image = module->image;
     module_free(module);
     image_free(image);
@@ -184,9 +180,7 @@ CUresult cuModuleUnload(CUmodule module)
 
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
-    CUresult result = check_module(module);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_module(module));
     if (!function || !name)
         return CUDA_ERROR_INVALID_VALUE;
     *function = image_find_function(module->image, name);
@@ -198,9 +192,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 
 CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
 {
-    CUresult result = check_module(module);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_module(module));
     if (!count)
         return CUDA_ERROR_INVALID_VALUE;
     *count = module->image->function_count;
@@ -209,9 +201,7 @@ CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
 
 CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module)
 {
-    CUresult result = check_module(module);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_module(module));
     if (!functions)
         return CUDA_ERROR_INVALID_VALUE;
     struct CUfunc_st *function = module->image->functions;
@@ -223,9 +213,7 @@ CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, C
 CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule module,
                               const char *name)
 {
-    CUresult result = check_module(module);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_module(module));
     return name && (address || bytes) ? module_global_of(module, name, address, bytes)
                                       : CUDA_ERROR_INVALID_VALUE;
 }

@@ -132,6 +132,8 @@ static inline bool is_function(const struct CUfunc_st *function)
 {
     return handle_is(MAGIC_FUNCTION, function);
 }
+/* The current context, for a call about a function. */
+CUresult context_and_function(struct CUctx_st **context, CUfunction function);
 static inline uint32_t function_needs(const struct CUfunc_st *function)
 {
     return function->needs | function->image->needs;

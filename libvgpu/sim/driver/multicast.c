@@ -95,11 +95,9 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
                            const CUmulticastObjectProp *properties)
 {
     const CUmemAllocationProp none = {.type = CU_MEM_ALLOCATION_TYPE_INVALID};
-    struct share_file file = {.descriptor = -1};
+    struct shareable_file file = {.descriptor = -1};
     DRIVER_CHECK();
-    CUresult result = handle ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE;
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(handle ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE);
     struct multicast *multicast = calloc(1, sizeof *multicast);
     if (!multicast)
         return CUDA_ERROR_OUT_OF_MEMORY;

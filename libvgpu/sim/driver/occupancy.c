@@ -59,21 +59,11 @@ int resident_blocks(const struct sim_profile *profile, const struct CUfunc_st *f
     return (int)(blocks < profile->blocks_per_sm ? blocks : profile->blocks_per_sm);
 }
 
-static CUresult context_and_function(struct CUctx_st **context, CUfunction function)
-{
-    CUresult result = context_current(context);
-    if (result != CUDA_SUCCESS)
-        return result;
-    return is_function(function) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction function,
                                                      int block_threads, size_t shared_bytes)
 {
     struct CUctx_st *context;
-    CUresult result = context_and_function(&context, function);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_and_function(&context, function));
     if (!blocks || block_threads <= 0)
         return CUDA_ERROR_INVALID_VALUE;
     *blocks = resident_blocks(&context->device->identity->profile, function,
@@ -96,9 +86,7 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *grid_blocks, int *block_threads, 
                                           int block_limit)
 {
     struct CUctx_st *context;
-    CUresult result = context_and_function(&context, function);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_and_function(&context, function));
     if (!grid_blocks || !block_threads)
         return CUDA_ERROR_INVALID_VALUE;
     const struct sim_profile *profile = &context->device->identity->profile;
@@ -135,9 +123,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction funct
                                                  int block_threads)
 {
     struct CUctx_st *context;
-    CUresult result = context_and_function(&context, function);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_and_function(&context, function));
     const struct sim_profile *profile = &context->device->identity->profile;
     if (!bytes || blocks <= 0 || block_threads <= 0 ||
         resident_blocks(profile, function, (uint32_t)block_threads, 0) < blocks)
@@ -209,9 +195,7 @@ CUresult cuOccupancyMaxPotentialClusterSize(int *blocks, CUfunction function,
     struct CUstream_st *stream;
     struct launch launch;
     unsigned int shape[3];
-    CUresult result = read_config(function, config, &stream, &launch);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(read_config(function, config, &stream, &launch));
     const struct driver_device *device = stream->context->device;
     if (!blocks || device->identity->profile.compute_major < CLUSTER_MAJOR)
         return CUDA_ERROR_INVALID_VALUE;
@@ -229,16 +213,15 @@ CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function,
     struct CUstream_st *stream;
     struct launch launch;
     unsigned int shape[3];
-    CUresult result = read_config(function, config, &stream, &launch);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(read_config(function, config, &stream, &launch));
     const struct driver_device *device = stream->context->device;
     const struct sim_profile *profile = &device->identity->profile;
     uint64_t blocks = cluster_blocks(function, device->ordinal, &launch, shape);
     uint64_t threads = (uint64_t)launch.block[0] * launch.block[1] * launch.block[2];
     if (!clusters || threads == 0 || threads > DRIVER_MAX_BLOCK_THREADS)
         return CUDA_ERROR_INVALID_VALUE;
-    result = blocks ? cluster_check(function, device, &launch) : CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    CUresult result =
+        blocks ? cluster_check(function, device, &launch) : CUDA_ERROR_INVALID_CLUSTER_SIZE;
     if (result == CUDA_SUCCESS) /* that a cluster lies in one group of SMs is not modelled */
         *clusters = (int)((uint64_t)resident_blocks(profile, function, (uint32_t)threads,
                                                     launch.shared_bytes) *

@@ -139,9 +139,7 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr target, CUcontext target_context, CUdevic
                            CUcontext source_context, size_t bytes, CUstream handle)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!is_alive(target_context) || !is_alive(source_context))
         return CUDA_ERROR_INVALID_CONTEXT;
     if (bytes == 0)

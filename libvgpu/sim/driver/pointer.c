@@ -134,9 +134,7 @@ static CUresult answer_memory(void *value, CUpointer_attribute attribute, CUdevi
 static CUresult answer_access(void *value, const struct pointee *pointee)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     const struct allocation *allocation = &pointee->allocation;
     int own = context->device->ordinal;
     bool elsewhere = allocation->pool && pointee->device && pointee->device != context->device;

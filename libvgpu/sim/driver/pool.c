@@ -77,7 +77,7 @@ void pool_trim_device(struct driver_device *device, bool to_threshold)
     pthread_mutex_unlock(&memory_mutex);
 }
 
-/* What was exported has been given back with its share, so the pool does not keep it. */
+/* What was exported has been given back with what others have of it, so the pool does not keep it. */
 void pool_give_back_locked(struct CUmemPoolHandle_st *pool, uint64_t bytes, bool shared)
 {
     pool->used_bytes -= bytes;
@@ -148,9 +148,7 @@ static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHan
                          CUstream handle)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!address || bytes == 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (stream_capture(stream))
@@ -197,9 +195,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 {
     CALL_TAKES(cuMemFreeAsync);
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (stream_capture(stream))
         return capture_add_free(stream, address);
     if (!address)
@@ -251,9 +247,7 @@ static CUresult check_properties(const CUmemPoolProps *properties)
 CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 {
     DRIVER_CHECK();
-    CUresult result = pool && properties ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE;
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(pool && properties ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE);
     struct CUmemPoolHandle_st *created = malloc(sizeof *created);
     if (!created)
         return CUDA_ERROR_OUT_OF_MEMORY;

@@ -58,9 +58,7 @@ static CUresult get_pool_of_place(CUmemoryPool *pool, const CUmemLocation *locat
                                   CUmemAllocationType type, bool default_one)
 {
     DRIVER_CHECK();
-    CUresult result = check_place(location, type);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_place(location, type));
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE
                ? get_pool(pool, location->id, default_one)
                : pool_host_get(pool, location, default_one);
@@ -80,9 +78,7 @@ CUresult cuMemGetMemPool(CUmemoryPool *pool, CUmemLocation *location, CUmemAlloc
 CUresult cuMemSetMemPool(CUmemLocation *location, CUmemAllocationType type, CUmemoryPool pool)
 {
     DRIVER_CHECK();
-    CUresult result = check_place(location, type);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_place(location, type));
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE ? cuDeviceSetMemPool(location->id, pool)
                                                          : pool_host_set(location, pool);
 }

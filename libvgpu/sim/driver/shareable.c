@@ -13,16 +13,16 @@
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-bool share_file_adopt(struct share_file *file, int descriptor)
+bool shareable_file_adopt(struct shareable_file *file, int descriptor)
 {
     struct stat status;
     if (fstat(descriptor, &status) != 0)
         return false;
-    *file = (struct share_file){descriptor, status.st_dev, status.st_ino};
+    *file = (struct shareable_file){descriptor, status.st_dev, status.st_ino};
     return true;
 }
 
-bool share_file_create(struct share_file *file, uint64_t bytes)
+bool shareable_file_create(struct shareable_file *file, uint64_t bytes)
 {
     file->descriptor = -1;
     /* glibc has had a name for it since 2.27, Linux the call since 3.17 */
@@ -32,44 +32,45 @@ bool share_file_create(struct share_file *file, uint64_t bytes)
         return false;
     if (ftruncate(descriptor, (off_t)bytes) == 0 &&
         fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0 &&
-        share_file_adopt(file, descriptor))
+        shareable_file_adopt(file, descriptor))
         return true;
     close(descriptor);
     return false;
 }
 
-bool share_file_ours(const struct share_file *file)
+bool shareable_file_ours(const struct shareable_file *file)
 {
-    struct share_file seen;
-    return file->descriptor >= 0 && share_file_adopt(&seen, file->descriptor) &&
+    struct shareable_file seen;
+    return file->descriptor >= 0 && shareable_file_adopt(&seen, file->descriptor) &&
            seen.filesystem == file->filesystem && seen.inode == file->inode;
 }
 
-int share_file_duplicate(const struct share_file *file)
+int shareable_file_duplicate(const struct shareable_file *file)
 {
-    return share_file_ours(file) ? fcntl(file->descriptor, F_DUPFD_CLOEXEC, 0) : -1;
+    return shareable_file_ours(file) ? fcntl(file->descriptor, F_DUPFD_CLOEXEC, 0) : -1;
 }
 
-void share_file_close(struct share_file *file)
+void shareable_file_close(struct shareable_file *file)
 {
-    if (share_file_ours(file))
+    if (shareable_file_ours(file))
         close(file->descriptor);
     file->descriptor = -1;
 }
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-bool share_record_write(const struct share_file *file, uint32_t kind,
-                        const struct driver_device *device, uint64_t bytes, uint64_t identifier)
+bool shareable_record_write(const struct shareable_file *file, uint32_t kind,
+                            const struct driver_device *device, uint64_t bytes, uint64_t identifier)
 {
-    struct share_record record = {
+    struct shareable_record record = {
         .magic = RECORD_MAGIC, .kind = kind, .bytes = bytes, .identifier = identifier};
     strncpy(record.machine, sim_machine_identifier(driver.machine), sizeof record.machine - 1);
     memcpy(record.device, device->identity->uuid, sizeof record.device);
     return pwrite(file->descriptor, &record, sizeof record, (off_t)bytes) == sizeof record;
 }
 
-struct driver_device *share_record_read(int descriptor, uint32_t kind, struct share_record *record)
+struct driver_device *shareable_record_read(int descriptor, uint32_t kind,
+                                            struct shareable_record *record)
 {
     struct stat status;
     /* other kinds of file (a pipe, a device) are not read from: that would have effects */
@@ -87,7 +88,7 @@ struct driver_device *share_record_read(int descriptor, uint32_t kind, struct sh
 }
 
 /* FNV-1a, for handles that are too short for the identifier itself. */
-uint64_t share_machine_digest(void)
+uint64_t shareable_machine_digest(void)
 {
     uint64_t digest = 0xcbf29ce484222325ull;
     for (const char *at = sim_machine_identifier(driver.machine); *at; at++)
@@ -115,13 +116,13 @@ static struct hold **find_hold(const struct driver_device *device, uint64_t iden
     return at;
 }
 
-int share_export(struct driver_device *device, uint64_t bytes, uint64_t *identifier)
+int shared_export(struct driver_device *device, uint64_t bytes, uint64_t *identifier)
 {
     struct hold *hold = malloc(sizeof *hold);
     if (!hold)
         return -ENOMEM;
     pthread_mutex_lock(&holds_mutex);
-    int error = sim_share_export(device->device, bytes, identifier);
+    int error = sim_shared_export(device->device, bytes, identifier);
     if (error) {
         free(hold);
     } else {
@@ -132,13 +133,13 @@ int share_export(struct driver_device *device, uint64_t bytes, uint64_t *identif
     return error;
 }
 
-int share_hold(struct driver_device *device, uint64_t identifier, uint64_t *bytes)
+int shared_hold(struct driver_device *device, uint64_t identifier, uint64_t *bytes)
 {
     struct hold *hold = malloc(sizeof *hold);
     int error = hold ? memory_attach(device) : -ENOMEM;
     pthread_mutex_lock(&holds_mutex);
     if (!error)
-        error = sim_share_hold(device->device, identifier, bytes);
+        error = sim_shared_hold(device->device, identifier, bytes);
     struct hold *known = error ? NULL : *find_hold(device, identifier);
     if (known) {
         known->count++;
@@ -152,19 +153,19 @@ int share_hold(struct driver_device *device, uint64_t identifier, uint64_t *byte
     return error;
 }
 
-void share_drop(struct driver_device *device, uint64_t identifier)
+void shared_drop(struct driver_device *device, uint64_t identifier)
 {
     pthread_mutex_lock(&holds_mutex);
     struct hold **at = find_hold(device, identifier), *hold = *at;
     if (hold && --hold->count == 0) {
         *at = hold->next;
         free(hold);
-        sim_share_drop(device->device, identifier);
+        sim_shared_drop(device->device, identifier);
     }
     pthread_mutex_unlock(&holds_mutex);
 }
 
-bool share_held(const struct driver_device *device, uint64_t identifier)
+bool shared_held(const struct driver_device *device, uint64_t identifier)
 {
     pthread_mutex_lock(&holds_mutex);
     bool held = *find_hold(device, identifier) != NULL;

@@ -1,7 +1,7 @@
 /*
  * What processes of one machine need to share device memory: files whose descriptors travel, a
- * record that tells an importer what a file holds, and this process's holds on shares
- * (core/share.c).
+ * record that tells an importer what a file holds, and this process's holds on shared memory
+ * (core/shared.c).
  *
  * A program may close or reuse a descriptor behind the driver's back, so every use of one is
  * preceded by a look whether it still names the same file.
@@ -11,7 +11,7 @@
 
 #include "driver.h"
 
-struct share_file {
+struct shareable_file {
     int descriptor; /* -1: none */
     uint64_t filesystem, inode;
 };
@@ -21,7 +21,7 @@ struct share_file {
 #define SHARE_RECORD_EVENT 3u
 
 /* Written behind the bytes of a file, on a page of its own. */
-struct share_record {
+struct shareable_record {
     uint64_t magic;
     uint32_t kind;
     uint32_t reserved;
@@ -32,25 +32,27 @@ struct share_record {
 };
 
 /* A file of anonymous memory of that size, which nobody can shrink. */
-bool share_file_create(struct share_file *file, uint64_t bytes);
-bool share_file_adopt(struct share_file *file, int descriptor); /* fills in what it names */
-bool share_file_ours(const struct share_file *file);
+bool shareable_file_create(struct shareable_file *file, uint64_t bytes);
+bool shareable_file_adopt(struct shareable_file *file, int descriptor); /* fills in what it names */
+bool shareable_file_ours(const struct shareable_file *file);
 /* A new descriptor of it, closed by an exec as all of the driver's; -1: none is to be had. */
-int share_file_duplicate(const struct share_file *file);
-void share_file_close(struct share_file *file);
+int shareable_file_duplicate(const struct shareable_file *file);
+void shareable_file_close(struct shareable_file *file);
 
-bool share_record_write(const struct share_file *file, uint32_t kind,
-                        const struct driver_device *device, uint64_t bytes, uint64_t identifier);
+bool shareable_record_write(const struct shareable_file *file, uint32_t kind,
+                            const struct driver_device *device, uint64_t bytes,
+                            uint64_t identifier);
 /* Reads and checks the record of a file; NULL: it is not one of this machine and kind, or of a
  * device that this process does not see. */
-struct driver_device *share_record_read(int descriptor, uint32_t kind, struct share_record *record);
-uint64_t share_machine_digest(void);
+struct driver_device *shareable_record_read(int descriptor, uint32_t kind,
+                                            struct shareable_record *record);
+uint64_t shareable_machine_digest(void);
 
-/* The core counts a process once a share; these count how often this process has it. Return 0 or a
+/* The core counts a process once for each piece of shared memory; these count how often this process has it. Return 0 or a
  * negative errno. */
-int share_export(struct driver_device *device, uint64_t bytes, uint64_t *identifier);
-int share_hold(struct driver_device *device, uint64_t identifier, uint64_t *bytes);
-void share_drop(struct driver_device *device, uint64_t identifier);
-bool share_held(const struct driver_device *device, uint64_t identifier);
+int shared_export(struct driver_device *device, uint64_t bytes, uint64_t *identifier);
+int shared_hold(struct driver_device *device, uint64_t identifier, uint64_t *bytes);
+void shared_drop(struct driver_device *device, uint64_t identifier);
+bool shared_held(const struct driver_device *device, uint64_t identifier);
 
 #endif

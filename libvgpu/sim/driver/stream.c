@@ -174,9 +174,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
 {
     CALL_TAKES(cuStreamCreate);
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!stream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
         return CUDA_ERROR_INVALID_VALUE;
     struct CUstream_st *created = handle_new(MAGIC_STREAM, sizeof *created);
@@ -187,7 +185,7 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
                         : priority < PRIORITY_GREATEST ? PRIORITY_GREATEST
                                                        : priority; /* clamped, as documented */
     pthread_mutex_lock(&driver.mutex);
-    result = context_begin_stream(context);
+    CUresult result = context_begin_stream(context);
     if (result == CUDA_SUCCESS) {
         result = choose_lane(context->device, &created->lane);
         if (result != CUDA_SUCCESS)
@@ -238,12 +236,10 @@ CUresult cuStreamSynchronize(CUstream handle)
 {
     CALL_TAKES(cuStreamSynchronize);
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (stream_capture(stream))
         return capture_refuse(stream);
-    result = stream_wait(stream);
+    CUresult result = stream_wait(stream);
     call_has_waited();
     pool_trim_device(stream->context->device, true);
     return result;
@@ -253,9 +249,7 @@ CUresult cuStreamQuery(CUstream handle)
 {
     CALL_TAKES(cuStreamQuery);
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (stream_capture(stream))
         return capture_refuse(stream);
     return stream_is_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;

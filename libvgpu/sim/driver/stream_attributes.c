@@ -56,9 +56,7 @@ CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID attribute, CUstrea
 {
     static const unsigned char default_map[2] = {0, 1}; /* the remote domain is another one */
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
     if (!value)
         return CUDA_ERROR_INVALID_VALUE;
     const struct stream_settings *settings = &stream->settings;

@@ -22,12 +22,8 @@ CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
                                CUstreamBatchMemOpParams *operations, unsigned int flags)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    result = flags ? CUDA_ERROR_INVALID_VALUE : memory_operations_check(operations, count);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_resolve(handle, &stream));
+    CHECK(flags ? CUDA_ERROR_INVALID_VALUE : memory_operations_check(operations, count));
     if (stream_capture(stream))
         return capture_add_batch(stream, operations, count);
     struct batch *batch = malloc(sizeof *batch + count * sizeof batch->operations[0]);
@@ -35,7 +31,7 @@ CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
         return CUDA_ERROR_OUT_OF_MEMORY;
     batch->count = count;
     memcpy(batch->operations, operations, count * sizeof batch->operations[0]);
-    result = stream_call(stream, run_batch, batch);
+    CUresult result = stream_call(stream, run_batch, batch);
     if (result != CUDA_SUCCESS)
         free(batch);
     return result;

@@ -115,9 +115,7 @@ static bool box_fits(const struct map *map, const struct element *element, const
 static CUresult check_device(void)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     return context->device->identity->profile.compute_major >= TENSOR_CAPABILITY
                ? CUDA_SUCCESS
                : CUDA_ERROR_NOT_SUPPORTED;
@@ -131,9 +129,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *tensor_map, CUtensorMapDataType typ
                                 CUtensorMapFloatOOBfill fill)
 {
     struct element element;
-    CUresult result = check_device();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_device());
     if (!tensor_map || !sizes || !box || !steps || rank == 0 || rank > RANK_MAX ||
         (rank > 1 && !strides_bytes) || !describe(type, &element) ||
         (interleave | swizzle | promotion | fill) > UINT8_MAX)
@@ -162,9 +158,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *tensor_map, CUtensorMapDataType typ
 CUresult cuTensorMapReplaceAddress(CUtensorMap *tensor_map, void *address)
 {
     struct map map;
-    CUresult result = check_device();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_device());
     if (!tensor_map)
         return CUDA_ERROR_INVALID_VALUE;
     memcpy(&map, tensor_map, sizeof map);

@@ -54,9 +54,7 @@ static CUresult insert(const struct object *made, unsigned long long *handle)
 static CUresult find(unsigned long long handle, bool surface, bool take, struct object *found)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     struct object key = {.handle = handle};
     pthread_mutex_lock(&object_mutex);
     struct object **node = tfind(&key, &object_tree, compare_handles);
@@ -136,9 +134,7 @@ CUresult cuTexObjectCreate(CUtexObject *texture, const CUDA_RESOURCE_DESC *resou
                            const CUDA_TEXTURE_DESC *sampling, const CUDA_RESOURCE_VIEW_DESC *view)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!texture || !texture_is_good(resource, sampling, view))
         return CUDA_ERROR_INVALID_VALUE;
     struct object object = {.context = context,
@@ -193,9 +189,7 @@ CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *view, CUtexObje
 CUresult cuSurfObjectCreate(CUsurfObject *surface, const CUDA_RESOURCE_DESC *resource)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
     if (!surface || !resource || resource->flags || resource->resType != CU_RESOURCE_TYPE_ARRAY)
         return CUDA_ERROR_INVALID_VALUE;
     const CUDA_ARRAY3D_DESCRIPTOR *form = array_form(resource);

@@ -38,7 +38,7 @@ static bool map_window(struct physical *physical)
 
 struct physical *physical_make_locked(struct driver_device *device, uint64_t bytes,
                                       const CUmemAllocationProp *properties,
-                                      struct share_file *file)
+                                      struct shareable_file *file)
 {
     struct physical *physical = calloc(1, sizeof *physical);
     if (physical) {
@@ -55,7 +55,7 @@ struct physical *physical_make_locked(struct driver_device *device, uint64_t byt
             munmap(physical->window, bytes);
         free(physical);
     }
-    share_file_close(file);
+    shareable_file_close(file);
     return NULL;
 }
 
@@ -66,11 +66,11 @@ void physical_drop_locked(struct physical *physical)
     tdelete(physical, &pieces, compare_handles);
     backing_give_up(&physical->backing);
     munmap(physical->window, physical->bytes);
-    share_file_close(&physical->file);
+    shareable_file_close(&physical->file);
     if (physical->multicast)
         multicast_end_locked(physical->multicast);
-    if (physical->share)
-        physical_unshare_locked(physical);
+    if (physical->shared_id)
+        physical_end_shared_locked(physical);
     else if (physical->device)
         sim_client_release(physical->device->device, physical->bytes);
     free(physical);
@@ -130,16 +130,14 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
     DRIVER_CHECK();
     if (!handle || flags || bytes == 0 || bytes % VMM_GRANULARITY_BYTES)
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_properties(properties, &device);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(check_properties(properties, &device));
     if (device && memory_charge(device, bytes) != 0)
         return CUDA_ERROR_OUT_OF_MEMORY;
-    struct share_file file = {.descriptor = -1};
+    struct shareable_file file = {.descriptor = -1};
     struct physical *physical = NULL;
     pthread_mutex_lock(&vmm_mutex);
     if (properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ||
-        share_file_create(&file, bytes + SIM_PAGE)) /* the record's page behind them */
+        shareable_file_create(&file, bytes + SIM_PAGE)) /* the record's page behind them */
         physical = physical_make_locked(device, bytes, properties, &file);
     if (physical)
         *handle = physical->handle;

@@ -1,7 +1,7 @@
 /*
  * Memory in separate physical and virtual parts.
  *
- * A physical piece (vmm.c; vmm_share.c between processes) is charged on its device from cuMemCreate
+ * A physical piece (vmm.c; vmm_export.c between processes) is charged on its device from cuMemCreate
  * until neither a handle nor a mapping of any process is left. Its bytes are a shared mapping that
  * nobody may access, the `window`; cuMemMap duplicates that mapping into the reservation, which
  * needs no descriptor, so a process may have as many pieces as it likes and may close what it
@@ -26,8 +26,8 @@ struct physical {
     struct driver_device *device; /* NULL: host memory, which is not charged */
     CUmemAllocationProp properties;
     void *window;
-    struct share_file file;
-    uint64_t share; /* 0: no other process can have it */
+    struct shareable_file file;
+    uint64_t shared_id; /* 0: no other process can have it */
     unsigned int references, mappings;
     struct backing backing; /* host memory behind it, whichever mapping it was written through */
     struct physical *next_shared;
@@ -47,11 +47,11 @@ struct physical *physical_find_locked(CUmemGenericAllocationHandle handle);
 /* Makes a piece whose bytes are charged, or held, already. Takes the file, also when it fails. */
 struct physical *physical_make_locked(struct driver_device *device, uint64_t bytes,
                                       const CUmemAllocationProp *properties,
-                                      struct share_file *file);
+                                      struct shareable_file *file);
 /* Makes, or finds, the piece whose file another process exported; one reference more. */
 CUresult physical_import_locked(int descriptor, struct driver_device *device,
-                                const struct share_record *record, struct physical **physical);
-void physical_unshare_locked(struct physical *physical); /* vmm_share.c */
+                                const struct shareable_record *record, struct physical **physical);
+void physical_end_shared_locked(struct physical *physical); /* vmm_export.c */
 /* Frees a piece that has neither reference nor mapping left. */
 void physical_drop_locked(struct physical *physical);
 

@@ -185,9 +185,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
     DRIVER_CHECK();
     if (!vmm_whole_granules(address, bytes))
         return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = stream_calls_settle();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(stream_calls_settle());
     pthread_mutex_lock(&vmm_mutex);
     bool filled = vmm_filled_locked(address, bytes);
     for (uint64_t end = address + bytes; filled && address < end;) {

@@ -71,7 +71,8 @@ def _start(control: "ControlDaemon", tool: "Peer", words: list[str]) -> str | No
     return None
 
 
-def _answer(control: "ControlDaemon", words: list[str]) -> str:
+# A row for each command.
+def _answer(control: "ControlDaemon", words: list[str]) -> str:  # noqa: C901, PLR0911, PLR0912
     defaults = control.defaults
     match words:
         case ["get_server_list"]:

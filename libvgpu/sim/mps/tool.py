@@ -10,7 +10,7 @@ import sys
 
 from .wire import TOOL, MpsControlError, ask
 
-DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
+DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"  # noqa: S108 - NVIDIA's default
 DEFAULT_LOG_DIRECTORY = "/var/log/nvidia-mps"
 USAGE = f"""\
 usage: {TOOL} [-d | -f] [-multiuser-server] [-v] [-h]

@@ -27,9 +27,7 @@ static nvmlReturn_t check(nvmlDevice_t device, const void *result)
 nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *count,
                                          unsigned int *pids)
 {
-    nvmlReturn_t result = check(device, count);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(check(device, count));
     struct sim_device_books *books = nvml_read_books(device);
     if (!books)
         return NVML_ERROR_MEMORY;
@@ -43,13 +41,11 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
 
 nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccountingStats_v2_t *stats)
 {
-    nvmlReturn_t result = check(device, stats);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(check(device, stats));
     struct sim_device_books *books = nvml_read_books(device);
     if (!books)
         return NVML_ERROR_MEMORY;
-    result = NVML_ERROR_NOT_FOUND;
+    nvmlReturn_t result = NVML_ERROR_NOT_FOUND;
     for (uint32_t i = 0; i < books->client_count && result != NVML_SUCCESS; i++) {
         const struct sim_client_books *client = &books->clients[i];
         uint32_t pid;

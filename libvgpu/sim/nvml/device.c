@@ -129,9 +129,7 @@ nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *p
     NVML_CHECK(device, pci);
     if (pci->version != nvmlPciInfoExt_v1)
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    nvmlReturn_t result = nvmlDeviceGetPciInfo_v3(device, &plain);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(nvmlDeviceGetPciInfo_v3(device, &plain));
     pci->domain = plain.domain;
     pci->bus = plain.bus;
     pci->device = plain.device;

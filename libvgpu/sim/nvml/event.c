@@ -64,9 +64,7 @@ nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 
 nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
 {
-    nvmlReturn_t result = check_set(set);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(check_set(set));
     set->magic = 0;
     pthread_mutex_destroy(&set->mutex);
     free(set);
@@ -84,9 +82,7 @@ nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long wa
                                       nvmlEventSet_t set)
 {
     NVML_CHECK(device, set);
-    nvmlReturn_t result = check_set(set);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(check_set(set));
     if (wanted & ~(unsigned long long)SUPPORTED_TYPES)
         return NVML_ERROR_NOT_SUPPORTED;
     pthread_mutex_lock(&set->mutex);
@@ -167,9 +163,7 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
         return result != NVML_SUCCESS ? result : NVML_ERROR_INVALID_ARGUMENT;
     uint64_t deadline_ns = sim_now_ns() + timeout_ms * NS_PER_MS;
     for (;;) {
-        result = fault_of_wait(set);
-        if (result != NVML_SUCCESS)
-            return result;
+        CHECK(fault_of_wait(set));
         /* The count is read before looking, so that what is raised in between ends the sleep. */
         uint32_t seen = sim_machine_wait_event(nvml.machine, 0, 0);
         result = look(set, data);

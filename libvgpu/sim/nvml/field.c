@@ -21,9 +21,7 @@ static nvmlReturn_t link_field(nvmlDevice_t device, unsigned int field, nvmlFiel
         return NVML_SUCCESS;
     }
     unsigned int link = field == NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON ? 0 : value->scopeId;
-    nvmlReturn_t result = nvmlDeviceGetNvLinkState(device, link, &active);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(nvmlDeviceGetNvLinkState(device, link, &active));
     if (field == NVML_FI_DEV_NVLINK_GET_VERSION)
         return nvmlDeviceGetNvLinkVersion(device, link, &value->value.uiVal);
     value->value.uiVal = field == NVML_FI_DEV_NVLINK_GET_STATE ? (unsigned int)active

@@ -80,12 +80,7 @@ static nvmlReturn_t check_link(nvmlDevice_t device, unsigned int link, const voi
     return link < (*model)->links ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-#define LINK_CHECK(device, link, result) \
-    do { \
-        nvmlReturn_t link_check_ = check_link(device, link, result, &model); \
-        if (link_check_ != NVML_SUCCESS) \
-            return link_check_; \
-    } while (0)
+#define LINK_CHECK(device, link, result) CHECK(check_link(device, link, result, &model))
 
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
                                       nvmlEnableState_t *active)

@@ -51,9 +51,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t inst
                                                           nvmlComputeInstanceProfileInfo_t *info)
 {
     struct asked asked;
-    nvmlReturn_t result = look(instance, profile, info, &asked);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(look(instance, profile, info, &asked));
     if (engine_profile >= NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_COUNT)
         return NVML_ERROR_INVALID_ARGUMENT;
     *info =
@@ -117,9 +115,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(
     unsigned int *count)
 {
     struct asked asked;
-    nvmlReturn_t result = look(instance, profile_id, count, &asked);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(look(instance, profile_id, count, &asked));
     if (placements)
         placements[0] = (nvmlComputeInstancePlacement_t){.size = asked.profile->slices};
     *count = 1;
@@ -133,13 +129,12 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t instance,
                                                   nvmlComputeInstance_t *compute_instance)
 {
     struct asked asked;
-    nvmlReturn_t result = look(instance, profile_id, compute_instance, &asked);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(look(instance, profile_id, compute_instance, &asked));
     struct sim_machine *machine = nvml_open_to_change();
     if (!machine)
         return NVML_ERROR_UNKNOWN;
-    result = nvml_mig_result(sim_mig_create_compute(machine, asked.gpu, asked.instance.slot));
+    nvmlReturn_t result =
+        nvml_mig_result(sim_mig_create_compute(machine, asked.gpu, asked.instance.slot));
     sim_machine_close(machine);
     if (result == NVML_SUCCESS)
         *compute_instance = &nvml.compute_instances[asked.instance.device];
@@ -151,9 +146,7 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(
     const nvmlComputeInstancePlacement_t *placement, nvmlComputeInstance_t *compute_instance)
 {
     struct asked asked;
-    nvmlReturn_t result = look(instance, profile_id, placement, &asked);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(look(instance, profile_id, placement, &asked));
     if (placement->start != 0 || placement->size != asked.profile->slices)
         return NVML_ERROR_INVALID_ARGUMENT;
     return nvmlGpuInstanceCreateComputeInstance(instance, profile_id, compute_instance);
@@ -182,13 +175,12 @@ static nvmlReturn_t check(nvmlComputeInstance_t compute_instance, const void *re
 nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t compute_instance)
 {
     struct asked asked;
-    nvmlReturn_t result = check(compute_instance, compute_instance, &asked);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(check(compute_instance, compute_instance, &asked));
     struct sim_machine *machine = nvml_open_to_change();
     if (!machine)
         return NVML_ERROR_UNKNOWN;
-    result = nvml_mig_result(sim_mig_destroy_compute(machine, asked.gpu, asked.instance.slot));
+    nvmlReturn_t result =
+        nvml_mig_result(sim_mig_destroy_compute(machine, asked.gpu, asked.instance.slot));
     sim_machine_close(machine);
     return result;
 }
@@ -216,9 +208,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t instance, u
 {
     struct sim_mig_instance found;
     uint32_t gpu;
-    nvmlReturn_t result = nvml_check_gpu_instance(instance, compute_instance, &gpu, &found);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(nvml_check_gpu_instance(instance, compute_instance, &gpu, &found));
     if (id != COMPUTE_INSTANCE || !found.has_compute)
         return NVML_ERROR_NOT_FOUND;
     *compute_instance = &nvml.compute_instances[found.device];
@@ -229,9 +219,7 @@ nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t compute_instanc
                                            nvmlComputeInstanceInfo_t *info)
 {
     struct asked asked;
-    nvmlReturn_t result = check(compute_instance, info, &asked);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(check(compute_instance, info, &asked));
     *info = (nvmlComputeInstanceInfo_t){.device = nvml_device_at(asked.gpu),
                                         .gpuInstance = &nvml.gpu_instances[compute_instance->room],
                                         .id = COMPUTE_INSTANCE,

@@ -33,9 +33,7 @@ static nvmlReturn_t create(nvmlDevice_t device, unsigned int profile_id,
     uint32_t profile, gpu = device->machine_index;
     if (!nvml_is_cut(device))
         return NVML_ERROR_NOT_SUPPORTED;
-    nvmlReturn_t result = nvml_find_profile_id(device, profile_id, &profile);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(nvml_find_profile_id(device, profile_id, &profile));
     if (placement && (placement->size != nvml_mig_profile(gpu, profile)->size ||
                       placement->start >= SIM_MIG_SLICES))
         return NVML_ERROR_INVALID_ARGUMENT;
@@ -75,9 +73,7 @@ nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t instance)
 {
     struct sim_mig_instance found;
     uint32_t gpu;
-    nvmlReturn_t result = nvml_check_gpu_instance(instance, instance, &gpu, &found);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(nvml_check_gpu_instance(instance, instance, &gpu, &found));
     struct sim_machine *machine = nvml_open_to_change();
     if (!machine)
         return NVML_ERROR_UNKNOWN;
@@ -93,10 +89,8 @@ nvmlReturn_t nvmlDeviceGetGpuInstances(nvmlDevice_t device, unsigned int profile
     uint32_t profile;
     NVML_CHECK(device, count);
     NVML_CHECK(device, instances);
-    nvmlReturn_t result = nvml_is_cut(device) ? nvml_find_profile_id(device, profile_id, &profile)
-                                              : NVML_ERROR_NOT_SUPPORTED;
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(nvml_is_cut(device) ? nvml_find_profile_id(device, profile_id, &profile)
+                              : NVML_ERROR_NOT_SUPPORTED);
     uint32_t found_count = sim_mig_instances(nvml.machine, device->machine_index, found);
     *count = 0;
     for (uint32_t i = 0; i < found_count; i++)
@@ -125,9 +119,7 @@ nvmlReturn_t nvmlGpuInstanceGetInfo(nvmlGpuInstance_t instance, nvmlGpuInstanceI
 {
     struct sim_mig_instance found;
     uint32_t gpu;
-    nvmlReturn_t result = nvml_check_gpu_instance(instance, info, &gpu, &found);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(nvml_check_gpu_instance(instance, info, &gpu, &found));
     const struct sim_mig_profile *profile = nvml_mig_profile(gpu, found.profile);
     *info = (nvmlGpuInstanceInfo_t){.device = nvml_device_at(gpu),
                                     .id = found.id,

@@ -113,9 +113,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device, 
 {
     uint32_t found;
     NVML_CHECK(device, count);
-    nvmlReturn_t result = nvml_find_profile_id(device, id, &found);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(nvml_find_profile_id(device, id, &found));
     const struct sim_mig_profile *profile = nvml_mig_profile(device->machine_index, found);
     *count = 0;
     for (unsigned int start = 0; start < SIM_MIG_SLICES; start++)

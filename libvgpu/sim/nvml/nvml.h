@@ -51,6 +51,15 @@ struct nvml {
 };
 
 extern struct nvml nvml;
+
+/* Leaves the function with what a call answered, unless that is success. */
+#define CHECK(call) \
+    do { \
+        nvmlReturn_t check_result_ = (call); \
+        if (check_result_ != NVML_SUCCESS) \
+            return check_result_; \
+    } while (0)
+
 /* Asked without the mutex: other threads of the program may start and end the library too. */
 static inline bool nvml_is_started(void)
 {
@@ -66,24 +75,14 @@ bool nvml_is_lost(nvmlDevice_t device);
 nvmlReturn_t nvml_fault(nvmlDevice_t device, const char *function);
 /* NVML_SUCCESS, or what a call of `function` with this device must answer. */
 nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result, const char *function);
-#define NVML_CHECK(device, result) \
-    do { \
-        nvmlReturn_t nvml_check_ = nvml_check(device, result, __func__); \
-        if (nvml_check_ != NVML_SUCCESS) \
-            return nvml_check_; \
-    } while (0)
+#define NVML_CHECK(device, result) CHECK(nvml_check(device, result, __func__))
 const struct sim_device_identity *nvml_identity_of(nvmlDevice_t device);
 const struct sim_profile *nvml_profile_of(nvmlDevice_t device);
 
 /* The same for what can be asked of a MIG instance too; anything else is not supported there. */
 nvmlReturn_t nvml_check_any(nvmlDevice_t device, const void *result, const char *function);
 #define NVML_CHECK_ANY(device, result) NVML_CHECK_ANY_AS(device, result, __func__)
-#define NVML_CHECK_ANY_AS(device, result, function) \
-    do { \
-        nvmlReturn_t nvml_check_ = nvml_check_any(device, result, function); \
-        if (nvml_check_ != NVML_SUCCESS) \
-            return nvml_check_; \
-    } while (0)
+#define NVML_CHECK_ANY_AS(device, result, function) CHECK(nvml_check_any(device, result, function))
 /* board.c: opens the machine as a process that may change it; the caller closes it. NULL: it cannot. */
 struct sim_machine *nvml_open_to_change(void);
 

@@ -6,9 +6,7 @@ nvmlReturn_t nvmlDeviceGetDynamicPstatesInfo(nvmlDevice_t device, nvmlGpuDynamic
 {
     nvmlUtilization_t utilization;
     NVML_CHECK(device, info);
-    nvmlReturn_t result = nvmlDeviceGetUtilizationRates(device, &utilization);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(nvmlDeviceGetUtilizationRates(device, &utilization));
     *info = (nvmlGpuDynamicPstatesInfo_t){0};
     for (int domain = 0; domain <= NVML_GPU_UTILIZATION_DOMAIN_BUS; domain++)
         info->utilization[domain].bIsPresent = 1;

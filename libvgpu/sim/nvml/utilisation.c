@@ -166,9 +166,7 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     NVML_CHECK(device, value_type);
     if (samples && !*count)
         return NVML_ERROR_INVALID_ARGUMENT;
-    nvmlReturn_t result = sampled_value(device, type, &newest.sampleValue.uiVal);
-    if (result != NVML_SUCCESS)
-        return result;
+    CHECK(sampled_value(device, type, &newest.sampleValue.uiVal));
     struct sim_device_books *books = nvml_read_books(device);
     if (!books)
         return NVML_ERROR_MEMORY;

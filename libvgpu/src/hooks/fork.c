@@ -14,7 +14,7 @@
 #include "compute/cap/uncapped.h"
 #include "hooks/hook_context.h"
 #include "hooks/hook_external.h"
-#include "hooks/hook_share.h"
+#include "hooks/hook_ipc.h"
 #include "memory/contexts/context_charge.h"
 #include "memory/contexts/context_cost.h"
 #include "memory/contexts/reconcile.h"
@@ -38,7 +38,7 @@ static void (*const child_resets[])(void) = {
     context_cost_after_fork,
     contexts_after_fork,      /* LOCK_CONTEXTS */
     local_memory_after_fork,  /* of LOCK_CONTEXTS */
-    share_after_fork,         /* LOCK_OPENS */
+    ipc_after_fork,           /* LOCK_OPENS */
     deferred_free_after_fork, /* LOCK_DEFERRED_FREES */
     shared_memory_after_fork, /* LOCK_SHARED_MEMORY */
     pool_after_fork,          /* LOCK_GRAPH_POOL, LOCK_STREAM_POOL, LOCK_POOLS */

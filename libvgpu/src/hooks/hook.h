@@ -8,7 +8,7 @@
  *  3. Export nothing but the rows of hooks.def, dlsym and dlvsym.
  *  4. A launch that nothing delays reads no environment, takes no lock, makes no system call and
  *     logs nothing: one comparison where there is no cap (gate.h), one look-up and one
- *     atomic subtraction where it is prepaid (prepaid.h).
+ *     atomic subtraction where it is prepaid (budget.h).
  *  5. No malloc and no free: a hook may run inside the program's own allocator. Records lie in
  *     anonymous mappings of their own and are used again.
  *  6. The environment is read once, at the start, and not at all where the runtime mounted this

@@ -13,8 +13,8 @@
 #include "hooks/hook.h"
 #include "memory/contexts/reconcile.h"
 #include "memory/ledger/array_size.h"
+#include "memory/ledger/block.h"
 #include "memory/ledger/charge.h"
-#include "memory/ledger/granule.h"
 #include "memory/vmm/sparse_array.h"
 #include "slice/devices.h"
 #include "slice/region.h"
@@ -81,7 +81,7 @@ static CUresult reserve(struct charge *charge, const CUDA_ARRAY3D_DESCRIPTOR *fo
     int index = devices_find(device);
     uint64_t bytes = bytes_of(form, levels, device);
     if (index >= 0 && region_claim())
-        bytes = granule_rounded((uint32_t)index, bytes);
+        bytes = block_rounded((uint32_t)index, bytes);
     return charge_reserve(charge, index, VGPU_KIND_ARRAY, bytes);
 }
 

@@ -1,9 +1,13 @@
 /* Hooks of copies in a row, alone and in batches. Those inside one GPU take its time and wait
  * like launches; an estimate is kept of each kind of copy and number of bytes. The synchronous
- * forms, too, only wait for their turn where nothing of the host takes part. */
+ * forms, too, only wait for the cap where nothing of the host takes part. */
 #include "hooks/hook_copy.h"
 
 #include <stddef.h>
+
+#include "driver/capture.h"
+#include "slice/devices.h"
+#include "slice/region.h"
 
 #define COUNT_WIDTHS 64
 
@@ -14,27 +18,61 @@ static const char array_copy;
 static const char batch_copy[COUNT_WIDTHS];
 static const char box_batch_copy[COUNT_WIDTHS];
 
+static bool is_device_memory(struct copy_side side)
+{
+    unsigned int type = 0;
+    if (side.type == CU_MEMORYTYPE_ARRAY)
+        return true;
+    /* Also what is called device memory: the host's has device addresses, too. */
+    return side.type != CU_MEMORYTYPE_HOST && real.cuPointerGetAttribute != NULL &&
+           real.cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, side.address) ==
+               CUDA_SUCCESS &&
+           type == CU_MEMORYTYPE_DEVICE;
+}
+
+static bool is_one_device(struct copy_side target, struct copy_side source)
+{
+    if (region_device_count() < 2 || target.type == CU_MEMORYTYPE_ARRAY ||
+        source.type == CU_MEMORYTYPE_ARRAY)
+        return true;
+    return devices_of_pointer(target.address) == devices_of_pointer(source.address);
+}
+
+/* True when both sides are on one GPU, as far as can be told: arrays do not say on which. What the
+ * driver does not know is memory of the host. */
+static bool is_inside(struct copy_side target, struct copy_side source)
+{
+    if (region_open() != REGION_MAPPED)
+        return true; /* the gate has the answer to that */
+    struct capture_pause pause = capture_pause();
+    bool answer =
+        is_device_memory(target) && is_device_memory(source) && is_one_device(target, source);
+    capture_resume(pause);
+    return answer;
+}
+
 static int width_of(size_t count)
 {
     return 63 - __builtin_clzll((unsigned long long)count | 1);
 }
 
-struct launch copy_ask(const void *field, const void *kind, struct copy_side target,
-                       struct copy_side source, uint64_t bytes, CUstream stream)
+CUresult copy_ask(struct launch *launch, const void *field, const void *kind,
+                  struct copy_side target, struct copy_side source, uint64_t bytes, CUstream stream)
 {
     if (!cuda_has(field))
-        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
-    if (bytes == 0 || copy_is_inside(target, source))
-        return launch_ask(field, kind, bytes, stream, false);
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (bytes == 0 || is_inside(target, source))
+        return launch_ask(launch, field, kind, bytes, stream, false);
     throttle_before_wait();
-    return (struct launch){0};
+    return CUDA_SUCCESS;
 }
 
 #define ROW_COPY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUdeviceptr source, size_t bytes) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                          launch_stream(NULL, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), \
+                        bytes, launch_stream(NULL, per_thread)), \
                real.symbol(target, source, bytes)); \
     }
 
@@ -42,8 +80,9 @@ struct launch copy_ask(const void *field, const void *kind, struct copy_side tar
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUdeviceptr source, size_t bytes, \
                                 CUstream stream) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                          launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), \
+                        bytes, launch_stream(stream, per_thread)), \
                real.symbol(target, source, bytes, stream)); \
     }
 
@@ -61,8 +100,9 @@ ROW_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, 1)
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, \
                                 CUcontext source_context, size_t bytes) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                          launch_stream(NULL, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), \
+                        bytes, launch_stream(NULL, per_thread)), \
                real.symbol(target, target_context, source, source_context, bytes)); \
     }
 
@@ -70,8 +110,9 @@ ROW_COPY_ASYNC(cuMemcpyDtoDAsync_v2_ptsz, 1)
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUcontext target_context, CUdeviceptr source, \
                                 CUcontext source_context, size_t bytes, CUstream stream) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), bytes, \
-                          launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &row_copy, COPY_SIDE(target), COPY_SIDE(source), \
+                        bytes, launch_stream(stream, per_thread)), \
                real.symbol(target, target_context, source, source_context, bytes, stream)); \
     }
 
@@ -87,16 +128,18 @@ static const struct copy_side array_side = {CU_MEMORYTYPE_ARRAY, 0};
 #define TO_ARRAY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUarray target, size_t offset, CUdeviceptr source, size_t bytes) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &array_copy, array_side, COPY_SIDE(source), bytes, \
-                          launch_stream(NULL, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &array_copy, array_side, COPY_SIDE(source), bytes, \
+                        launch_stream(NULL, per_thread)), \
                real.symbol(target, offset, source, bytes)); \
     }
 
 #define FROM_ARRAY(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, CUarray source, size_t offset, size_t bytes) \
     { \
-        LAUNCH(copy_begin(&real.symbol, &array_copy, COPY_SIDE(target), array_side, bytes, \
-                          launch_stream(NULL, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               copy_ask(&launch, &real.symbol, &array_copy, COPY_SIDE(target), array_side, bytes, \
+                        launch_stream(NULL, per_thread)), \
                real.symbol(target, source, offset, bytes)); \
     }
 
@@ -104,9 +147,8 @@ static const struct copy_side array_side = {CU_MEMORYTYPE_ARRAY, 0};
     VGPU_EXPORT CUresult symbol(CUarray target, size target_offset, CUarray source, \
                                 size source_offset, size bytes) \
     { \
-        LAUNCH(launch_begin(&real.symbol, &array_copy, bytes, launch_stream(NULL, per_thread), \
-                            false), \
-               real.symbol(target, target_offset, source, source_offset, bytes)); \
+        LAUNCH_KIND(symbol, &array_copy, bytes, launch_stream(NULL, per_thread), false, \
+                    real.symbol(target, target_offset, source, source_offset, bytes)); \
     }
 
 TO_ARRAY(cuMemcpyDtoA_v2, 0)
@@ -127,7 +169,7 @@ static uint64_t inside_bytes(const CUdeviceptr *targets, const CUdeviceptr *sour
     if (targets == NULL || sources == NULL || sizes == NULL)
         return 0;
     for (size_t i = 0; i < count; i++)
-        if (copy_is_inside(COPY_SIDE(targets[i]), COPY_SIDE(sources[i])))
+        if (is_inside(COPY_SIDE(targets[i]), COPY_SIDE(sources[i])))
             bytes += sizes[i];
     return bytes;
 }
@@ -144,41 +186,37 @@ static uint64_t inside_elements(const CUDA_MEMCPY3D_BATCH_OP *copies, size_t cou
 {
     uint64_t elements = 0;
     for (size_t i = 0; copies != NULL && i < count; i++)
-        if (copy_is_inside(operand_side(&copies[i].dst), operand_side(&copies[i].src)))
+        if (is_inside(operand_side(&copies[i].dst), operand_side(&copies[i].src)))
             elements += copies[i].extent.width * copies[i].extent.height * copies[i].extent.depth;
     return elements;
 }
 
 /* Of a batch without anything inside one GPU nothing is charged. */
-static struct launch batch_ask(const void *field, const char *kinds, uint64_t amount, size_t count,
-                               CUstream stream)
+static CUresult copies_ask(struct launch *launch, const void *field, const char *kinds,
+                           uint64_t amount, size_t count, CUstream stream)
 {
     if (amount > 0)
-        return launch_ask(field, &kinds[width_of(count)], amount, stream, false);
+        return launch_ask(launch, field, &kinds[width_of(count)], amount, stream, false);
     throttle_before_wait();
-    return (struct launch){0};
+    return CUDA_SUCCESS;
 }
 
-static struct launch row_batch_begin(const void *field, const CUdeviceptr *targets,
-                                     const CUdeviceptr *sources, const size_t *sizes, size_t count,
-                                     CUstream stream)
+static CUresult row_batch_ask(struct launch *launch, const void *field, const CUdeviceptr *targets,
+                              const CUdeviceptr *sources, const size_t *sizes, size_t count,
+                              CUstream stream)
 {
-    if (gate_is_open())
-        return (struct launch){0};
     if (!cuda_has(field))
-        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
-    return batch_ask(field, batch_copy, inside_bytes(targets, sources, sizes, count), count,
-                     stream);
+        return CUDA_ERROR_NOT_INITIALIZED;
+    return copies_ask(launch, field, batch_copy, inside_bytes(targets, sources, sizes, count),
+                      count, stream);
 }
 
-static struct launch box_batch_begin(const void *field, const CUDA_MEMCPY3D_BATCH_OP *copies,
-                                     size_t count, CUstream stream)
+static CUresult box_batch_ask(struct launch *launch, const void *field,
+                              const CUDA_MEMCPY3D_BATCH_OP *copies, size_t count, CUstream stream)
 {
-    if (gate_is_open())
-        return (struct launch){0};
     if (!cuda_has(field))
-        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
-    return batch_ask(field, box_batch_copy, inside_elements(copies, count), count, stream);
+        return CUDA_ERROR_NOT_INITIALIZED;
+    return copies_ask(launch, field, box_batch_copy, inside_elements(copies, count), count, stream);
 }
 
 #define BATCH_ARGUMENTS \
@@ -189,16 +227,18 @@ static struct launch box_batch_begin(const void *field, const CUDA_MEMCPY3D_BATC
 #define ROW_BATCH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(BATCH_ARGUMENTS, size_t *failed, CUstream stream) \
     { \
-        LAUNCH(row_batch_begin(&real.symbol, targets, sources, sizes, count, \
-                               launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               row_batch_ask(&launch, &real.symbol, targets, sources, sizes, count, \
+                             launch_stream(stream, per_thread)), \
                real.symbol(BATCH_VALUES, failed, stream)); \
     }
 
 #define ROW_BATCH_V2(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(BATCH_ARGUMENTS, CUstream stream) \
     { \
-        LAUNCH(row_batch_begin(&real.symbol, targets, sources, sizes, count, \
-                               launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               row_batch_ask(&launch, &real.symbol, targets, sources, sizes, count, \
+                             launch_stream(stream, per_thread)), \
                real.symbol(BATCH_VALUES, stream)); \
     }
 
@@ -206,7 +246,9 @@ static struct launch box_batch_begin(const void *field, const CUDA_MEMCPY3D_BATC
     VGPU_EXPORT CUresult symbol(size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, size_t *failed, \
                                 unsigned long long flags, CUstream stream) \
     { \
-        LAUNCH(box_batch_begin(&real.symbol, copies, count, launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               box_batch_ask(&launch, &real.symbol, copies, count, \
+                             launch_stream(stream, per_thread)), \
                real.symbol(count, copies, failed, flags, stream)); \
     }
 
@@ -214,7 +256,9 @@ static struct launch box_batch_begin(const void *field, const CUDA_MEMCPY3D_BATC
     VGPU_EXPORT CUresult symbol(size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, \
                                 unsigned long long flags, CUstream stream) \
     { \
-        LAUNCH(box_batch_begin(&real.symbol, copies, count, launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               box_batch_ask(&launch, &real.symbol, copies, count, \
+                             launch_stream(stream, per_thread)), \
                real.symbol(count, copies, flags, stream)); \
     }
 

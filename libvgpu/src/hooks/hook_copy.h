@@ -1,26 +1,23 @@
-/* What every hook of a copy does (hook_copy.c, hook_copy_box.c): copy_begin, the driver, launch_end.
+/* What every hook of a copy does (hook_copy.c, hook_copy_box.c): copy_ask, the driver, launch_end.
  *
- * A copy inside one GPU is a launch, of `kind` and so many bytes. Any other one ends the open
- * measurement, so that the transfer is not taken for GPU time. */
+ * A copy takes GPU time if its two sides are memory of one GPU: it is a launch, of `kind` and so many bytes.
+ * Copies from and to the host, and between GPUs, are transfers; they run next to kernels, on engines of their
+ * own. Such a one ends the open measurement, so that it is not taken for GPU time. */
 #ifndef VGPU_HOOK_COPY_H
 #define VGPU_HOOK_COPY_H
 
-#include "compute/measure/copy_place.h"
 #include "hooks/hook_launch.h"
+
+struct copy_side {
+    CUmemorytype type;
+    CUdeviceptr address; /* where it is not an array */
+};
 
 #define COPY_SIDE(address) ((struct copy_side){CU_MEMORYTYPE_UNIFIED, address})
 
 /* The decision where the gate is shut. A copy of no bytes is the driver's business. */
-struct launch copy_ask(const void *field, const void *kind, struct copy_side target,
-                       struct copy_side source, uint64_t bytes, CUstream stream);
-
-static inline __attribute__((always_inline)) struct launch copy_begin(
-    const void *field, const void *kind, struct copy_side target, struct copy_side source,
-    uint64_t bytes, CUstream stream)
-{
-    if (gate_is_open())
-        return (struct launch){0};
-    return copy_ask(field, kind, target, source, bytes, stream);
-}
+CUresult copy_ask(struct launch *launch, const void *field, const void *kind,
+                  struct copy_side target, struct copy_side source, uint64_t bytes,
+                  CUstream stream);
 
 #endif

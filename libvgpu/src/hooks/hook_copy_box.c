@@ -21,26 +21,25 @@ struct copy_box {
 #define FLAT(box) READ_BOX(box, 1)
 #define DEEP(box) READ_BOX(box, (box)->Depth)
 
-static struct launch box_ask(const void *field, struct copy_box box, CUstream stream)
+static CUresult box_ask(struct launch *launch, const void *field, struct copy_box box,
+                        CUstream stream)
 {
-    return copy_ask(field, &box_copy, box.target, box.source, box.bytes, stream);
+    return copy_ask(launch, field, &box_copy, box.target, box.source, box.bytes, stream);
 }
-
-/* The box is read where the gate is shut only. */
-#define BOX_BEGIN(field, box, stream) \
-    (gate_is_open() ? (struct launch){0} : box_ask(field, box, stream))
 
 #define BOX_COPY(symbol, form, read, per_thread) \
     VGPU_EXPORT CUresult symbol(const form *box) \
     { \
-        LAUNCH(BOX_BEGIN(&real.symbol, read(box), launch_stream(NULL, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               box_ask(&launch, &real.symbol, read(box), launch_stream(NULL, per_thread)), \
                real.symbol(box)); \
     }
 
 #define BOX_COPY_ASYNC(symbol, form, read, per_thread) \
     VGPU_EXPORT CUresult symbol(const form *box, CUstream stream) \
     { \
-        LAUNCH(BOX_BEGIN(&real.symbol, read(box), launch_stream(stream, per_thread)), \
+        LAUNCH(gate_is_open(), \
+               box_ask(&launch, &real.symbol, read(box), launch_stream(stream, per_thread)), \
                real.symbol(box, stream)); \
     }
 

@@ -10,36 +10,35 @@ static const char box_fill;
 #define FILL(symbol, value_type, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, value_type value, size_t count) \
     { \
-        LAUNCH(launch_begin(&real.symbol, &row_fill, (uint64_t)count * sizeof value, \
-                            launch_stream(NULL, per_thread), false), \
-               real.symbol(target, value, count)); \
+        LAUNCH_KIND(symbol, &row_fill, (uint64_t)count * sizeof value, \
+                    launch_stream(NULL, per_thread), false, real.symbol(target, value, count)); \
     }
 
 #define FILL_ASYNC(symbol, value_type, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, value_type value, size_t count, \
                                 CUstream stream) \
     { \
-        LAUNCH(launch_begin(&real.symbol, &row_fill, (uint64_t)count * sizeof value, \
-                            launch_stream(stream, per_thread), false), \
-               real.symbol(target, value, count, stream)); \
+        LAUNCH_KIND(symbol, &row_fill, (uint64_t)count * sizeof value, \
+                    launch_stream(stream, per_thread), false, \
+                    real.symbol(target, value, count, stream)); \
     }
 
 #define FILL_BOX(symbol, value_type, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, size_t pitch, value_type value, size_t width, \
                                 size_t height) \
     { \
-        LAUNCH(launch_begin(&real.symbol, &box_fill, (uint64_t)width * height * sizeof value, \
-                            launch_stream(NULL, per_thread), false), \
-               real.symbol(target, pitch, value, width, height)); \
+        LAUNCH_KIND(symbol, &box_fill, (uint64_t)width * height * sizeof value, \
+                    launch_stream(NULL, per_thread), false, \
+                    real.symbol(target, pitch, value, width, height)); \
     }
 
 #define FILL_BOX_ASYNC(symbol, value_type, per_thread) \
     VGPU_EXPORT CUresult symbol(CUdeviceptr target, size_t pitch, value_type value, size_t width, \
                                 size_t height, CUstream stream) \
     { \
-        LAUNCH(launch_begin(&real.symbol, &box_fill, (uint64_t)width * height * sizeof value, \
-                            launch_stream(stream, per_thread), false), \
-               real.symbol(target, pitch, value, width, height, stream)); \
+        LAUNCH_KIND(symbol, &box_fill, (uint64_t)width * height * sizeof value, \
+                    launch_stream(stream, per_thread), false, \
+                    real.symbol(target, pitch, value, width, height, stream)); \
     }
 
 #define FILLS(bits, value_type) \

@@ -17,8 +17,7 @@
 #include "memory/local/local_functions.h"
 #include "memory/pools/pool.h"
 
-__thread struct local_growth launch_growth;
-static __thread struct launch launch_under_way; /* behind a thunk */
+static __thread struct launch under_way; /* from a thunk to the C body behind it */
 
 #define KERNEL_ARGUMENTS \
     CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z, \
@@ -31,7 +30,7 @@ static __thread struct launch launch_under_way; /* behind a thunk */
 #define MEASURED(symbol, arguments, values) \
     static CUresult measured_##symbol arguments \
     { \
-        struct launch launch = launch_under_way; \
+        struct launch launch = under_way; \
         return launch_end(&launch, real.symbol values); \
     }
 
@@ -59,9 +58,9 @@ __attribute__((used)) static const struct launch_row launch_rows[] = {
     [ROW_COOPERATIVE_PTSZ] = LAUNCH_ROW(cuLaunchCooperativeKernel_ptsz, 1),
 };
 
-static CUresult launch_is_too_large(void)
+static CUresult refused_under_way(void)
 {
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return under_way.refusal;
 }
 
 /* True where nothing is pending that this launch is of, and else the gate would be open. */
@@ -77,14 +76,14 @@ static __attribute__((noinline)) void *launch_ask_gate(CUfunction function, uint
 {
     if (is_let_through(function))
         return *row->driver;
-    launch_under_way =
-        launch_ask(row->driver, function, blocks, launch_stream(stream, row->is_per_thread), true);
-    if (launch_under_way.refusal == CUDA_ERROR_OUT_OF_MEMORY)
-        return (void *)launch_is_too_large;
-    if (launch_under_way.refusal != CUDA_SUCCESS)
-        return (void *)launch_refused;
-    return launch_under_way.is_measured || launch_under_way.is_growing ? row->measured
-                                                                       : *row->driver;
+    struct launch launch;
+    launch_start(&launch);
+    launch.refusal = launch_ask(&launch, row->driver, function, blocks,
+                                launch_stream(stream, row->is_per_thread), true);
+    if (launch.refusal == CUDA_SUCCESS && !launch.is_measured && launch.growth.context == NULL)
+        return *row->driver;
+    under_way = launch;
+    return launch.refusal == CUDA_SUCCESS ? row->measured : (void *)refused_under_way;
 }
 
 /* Returns the address the thunk jumps to. A thread's own default stream goes by the name of the
@@ -94,7 +93,7 @@ __attribute__((used)) void *launch_gate(CUfunction function, unsigned int grid_x
                                         const struct launch_row *row)
 {
     uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
-    if (__builtin_expect(prepaid_take(function, blocks, stream), 1))
+    if (__builtin_expect(budget_take(function, blocks, stream), 1))
         return *row->driver;
     return launch_ask_gate(function, blocks, stream, row);
 }
@@ -131,33 +130,31 @@ LAUNCH_THUNK(cuLaunchCooperativeKernel_ptsz, ROW_COOPERATIVE_PTSZ, KERNEL_ARGUME
 
 /* ---- launches with few arguments are plain C ---- */
 
-struct launch launch_ask(const void *field, const void *object, uint64_t amount, CUstream stream,
-                         bool is_kernel)
+CUresult launch_ask(struct launch *launch, const void *field, const void *object, uint64_t amount,
+                    CUstream stream, bool is_kernel)
 {
-    struct launch launch = {0};
     if (!cuda_has(field))
-        return (struct launch){.refusal = CUDA_ERROR_NOT_INITIALIZED};
-    if (amount == 0 || prepaid_take_elsewhere(object, amount, stream) || is_let_through(object))
-        return launch;
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if (amount == 0 || budget_take_elsewhere(object, amount, stream) || is_let_through(object))
+        return CUDA_SUCCESS;
     if (is_kernel && local_functions_is_pending(object)) {
-        launch.refusal = local_memory_begin(&launch_growth, object, stream);
-        launch.is_growing = launch_growth.context != NULL;
-        if (launch.refusal != CUDA_SUCCESS)
-            return launch;
+        CUresult refusal = local_memory_begin(&launch->growth, object, stream);
+        if (refusal != CUDA_SUCCESS)
+            return refusal;
     }
     bool is_collective = is_kernel && collective_is_function((CUfunction)object);
-    switch (gate_enter(object, amount, stream, is_collective, &launch.device)) {
-    case GATE_PASS:
-        break;
-    case GATE_MEASURE:
-        launch.is_measured = true;
-        break;
-    default:
-        launch.refusal = launch_refused();
-        if (launch.is_growing)
-            local_memory_end(&launch_growth, launch.refusal);
-    }
-    return launch;
+    enum gate_answer answer = gate_enter(launch, object, amount, stream, is_collective);
+    if (answer == GATE_REFUSE)
+        return local_memory_end(&launch->growth, GATE_REFUSAL);
+    launch->is_measured = answer == GATE_MEASURE;
+    return CUDA_SUCCESS;
+}
+
+CUresult launch_end(struct launch *launch, CUresult result)
+{
+    if (launch->is_measured)
+        throttle_after(launch);
+    return local_memory_end(&launch->growth, result);
 }
 
 #define LAUNCH_EX(symbol, per_thread) \
@@ -167,9 +164,8 @@ struct launch launch_ask(const void *field, const void *object, uint64_t amount,
         uint64_t blocks = \
             config == NULL ? 0 : (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ; \
         CUstream stream = config == NULL ? NULL : config->hStream; \
-        LAUNCH( \
-            launch_begin(&real.symbol, function, blocks, launch_stream(stream, per_thread), true), \
-            real.symbol(config, function, parameters, extra)); \
+        LAUNCH_KIND(symbol, function, blocks, launch_stream(stream, per_thread), true, \
+                    real.symbol(config, function, parameters, extra)); \
     }
 
 LAUNCH_EX(cuLaunchKernelEx, 0)
@@ -178,8 +174,8 @@ LAUNCH_EX(cuLaunchKernelEx_ptsz, 1)
 #define LAUNCH_GRAPH(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUstream stream) \
     { \
-        LAUNCH(launch_begin(&real.symbol, exec, 1, launch_stream(stream, per_thread), false), \
-               graph_memory_call(exec, stream, real.symbol)); \
+        LAUNCH_KIND(symbol, exec, 1, launch_stream(stream, per_thread), false, \
+                    graph_memory_call(exec, stream, real.symbol)); \
     }
 
 LAUNCH_GRAPH(cuGraphLaunch, 0)

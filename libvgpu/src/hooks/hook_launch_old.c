@@ -15,21 +15,47 @@ static uint64_t blocks_of(int width, int height)
 
 VGPU_EXPORT CUresult cuLaunch(CUfunction function)
 {
-    LAUNCH(launch_begin(&real.cuLaunch, function, 1, CU_STREAM_LEGACY, true),
-           real.cuLaunch(function));
+    LAUNCH_KIND(cuLaunch, function, 1, CU_STREAM_LEGACY, true, real.cuLaunch(function));
 }
 
 VGPU_EXPORT CUresult cuLaunchGrid(CUfunction function, int width, int height)
 {
-    LAUNCH(launch_begin(&real.cuLaunchGrid, function, blocks_of(width, height), CU_STREAM_LEGACY,
-                        true),
-           real.cuLaunchGrid(function, width, height));
+    LAUNCH_KIND(cuLaunchGrid, function, blocks_of(width, height), CU_STREAM_LEGACY, true,
+                real.cuLaunchGrid(function, width, height));
 }
 
 VGPU_EXPORT CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream stream)
 {
-    LAUNCH(launch_begin(&real.cuLaunchGridAsync, function, blocks_of(width, height), stream, true),
-           real.cuLaunchGridAsync(function, width, height, stream));
+    LAUNCH_KIND(cuLaunchGridAsync, function, blocks_of(width, height), stream, true,
+                real.cuLaunchGridAsync(function, width, height, stream));
+}
+
+/* CUDA_SUCCESS: call the driver. */
+static CUresult parts_begin(struct launch *parts, const CUDA_LAUNCH_PARAMS *launches,
+                            unsigned int count)
+{
+    for (unsigned int i = 0; i < count; i++) {
+        CUresult result = CUDA_SUCCESS;
+        if (local_functions_is_pending(launches[i].function))
+            result =
+                local_memory_begin(&parts[i].growth, launches[i].function, launches[i].hStream);
+        if (result != CUDA_SUCCESS)
+            return result;
+    }
+    bool has_begun = false;
+    for (unsigned int i = 0; i < count; i++) {
+        const CUDA_LAUNCH_PARAMS *part = &launches[i];
+        uint64_t blocks = (uint64_t)part->gridDimX * part->gridDimY * part->gridDimZ;
+        if (blocks == 0)
+            continue;
+        enum gate_answer answer =
+            gate_enter(&parts[i], part->function, blocks, part->hStream, has_begun);
+        if (answer == GATE_REFUSE)
+            return GATE_REFUSAL;
+        parts[i].is_measured = answer == GATE_MEASURE;
+        has_begun = has_begun || parts[i].is_measured;
+    }
+    return CUDA_SUCCESS;
 }
 
 VGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches,
@@ -40,33 +66,17 @@ VGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *la
     NEEDS(cuLaunchCooperativeKernelMultiDevice);
     if (launches == NULL || count > VGPU_MAX_DEVICES) /* each on a device of its own */
         return real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
-    uint32_t measured[VGPU_MAX_DEVICES];
-    uint32_t measured_count = 0;
-    struct local_growth growths[VGPU_MAX_DEVICES];
-    unsigned int grown_count = 0;
-    CUresult refusal = CUDA_SUCCESS;
-    for (unsigned int i = 0; i < count && refusal == CUDA_SUCCESS; i++)
-        if (local_functions_is_pending(launches[i].function))
-            refusal = local_memory_begin(&growths[grown_count++], launches[i].function,
-                                         launches[i].hStream);
-    enum gate_answer answer = GATE_PASS;
-    for (unsigned int i = 0; i < count && answer != GATE_REFUSE && refusal == CUDA_SUCCESS; i++) {
-        const CUDA_LAUNCH_PARAMS *part = &launches[i];
-        uint64_t blocks = (uint64_t)part->gridDimX * part->gridDimY * part->gridDimZ;
-        if (blocks == 0)
-            continue;
-        answer = gate_enter(part->function, blocks, part->hStream, measured_count > 0,
-                            &measured[measured_count]);
-        if (answer == GATE_MEASURE)
-            measured_count++;
-    }
-    CUresult result = refusal != CUDA_SUCCESS ? refusal
-                      : answer == GATE_REFUSE
-                          ? launch_refused()
-                          : real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
-    while (measured_count > 0) /* also of a launch that is refused: their batches are open */
-        throttle_after(measured[--measured_count]);
-    while (grown_count > 0)
-        local_memory_end(&growths[--grown_count], result);
+    struct launch parts[VGPU_MAX_DEVICES];
+    for (unsigned int i = 0; i < count; i++)
+        launch_start(&parts[i]);
+    CUresult result = parts_begin(parts, launches, count);
+    if (result == CUDA_SUCCESS)
+        result = real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
+    /* Also of a launch that is refused, since batches are open. */
+    for (unsigned int i = 0; i < count; i++)
+        if (parts[i].is_measured)
+            throttle_after(&parts[i]);
+    for (unsigned int i = 0; i < count; i++)
+        local_memory_end(&parts[i].growth, result);
     return result;
 }

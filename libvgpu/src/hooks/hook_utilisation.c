@@ -7,9 +7,9 @@
 #include <time.h>
 
 #include "compute/cap/cap.h"
-#include "compute/measure/own_samples.h"
 #include "compute/measure/utilisation.h"
 #include "hooks/hook_nvml.h"
+#include "hooks/own_samples.h"
 #include "slice/waiting.h"
 
 #define WHOLE_PERCENT 100

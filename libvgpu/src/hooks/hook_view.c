@@ -4,7 +4,7 @@
 #include "hooks/hook.h"
 #include "hooks/hook_nvml.h"
 #include "memory/contexts/reconcile.h"
-#include "memory/ledger/granule.h"
+#include "memory/ledger/block.h"
 #include "slice/devices.h"
 #include "slice/ledger.h"
 #include "slice/limits_file.h"
@@ -44,8 +44,8 @@ static struct view view_of(int device, uint64_t physical_free_bytes)
         view.free_bytes = view.total_bytes - view.used_bytes;
     if (view.free_bytes > physical_free_bytes && !is_overcommitted((uint32_t)device))
         view.free_bytes = physical_free_bytes;
-    uint64_t block_bytes = granule_known_bytes((uint32_t)device);
-    if (block_bytes > GRANULE_STEP_BYTES) /* what can still be had in one piece */
+    uint64_t block_bytes = block_known_bytes((uint32_t)device);
+    if (block_bytes > BLOCK_STEP_BYTES) /* what can still be had in one piece */
         view.free_bytes -= view.free_bytes % block_bytes;
     return view;
 }

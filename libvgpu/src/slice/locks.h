@@ -20,7 +20,7 @@
 #define LOCK_LEVELS(LEVEL) \
     /* making and ending contexts, and their limits (hook_context.c) */ \
     LEVEL(LOCK_CONTEXTS) \
-    /* how often an IPC handle is open (hook_share.c) */ \
+    /* how often an IPC handle is open (hook_ipc.c) */ \
     LEVEL(LOCK_OPENS) \
     /* one GPU's graph memory (pool_state.h); a launch takes several, by the GPU's ordinal. What is \
        reserved under it may have to be given back elsewhere first, so all that charge_attempt \

@@ -47,7 +47,7 @@ void waiting_sleep_until(int64_t until_ns)
     int slack = sharpen();
     struct timespec until = {until_ns / SECOND_NS, until_ns % SECOND_NS};
     int saved_errno = errno;
-    /* Not clock_nanosleep: that is a cancellation point, and the sleeper has the turn. */
+    /* Not clock_nanosleep: that is a cancellation point, and the sleeper has the ticket lock. */
     while (syscall(SYS_clock_nanosleep, CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL) != 0 &&
            errno == EINTR)
         continue;

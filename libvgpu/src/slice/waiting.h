@@ -1,4 +1,4 @@
-/* Waiting on the launch path: exact sleeps, and turns in the order of arrival.
+/* Waiting on the launch path: exact sleeps, and a lock that is had in the order of arrival.
  *
  * A timed sleep is late by the thread's timer slack (50 µs by default), so the slack is 1 ns while
  * we sleep and put back afterwards. A ticket lock is a counter and a futex: whoever came first goes

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 import yaml
 
-from support.cluster_pods import phase, runs, shape
-from support.real_cluster import RealCluster
-from support.real_node import MARKS
+from support.cluster.pods import phase, runs, shape
+from support.cluster.real import RealCluster
+from support.node.real import MARKS
 from support.waiting import wait_until
 
 pytestmark = MARKS
@@ -65,11 +65,12 @@ def test_a_quota_counts_the_resources(cluster: RealCluster) -> None:
     cluster.apply(
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "small"}},
         {
-            "apiVersion": "v1", "kind": "ResourceQuota",
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
             "metadata": {"name": "gpus", "namespace": "small"},
             "spec": {"hard": {"requests.nvidia.com/vgpu-core": "20"}},
         },
-    )  # fmt: skip
+    )
     wait_until(
         lambda: "hard" in cluster.get("resourcequotas", "gpus", "small")["status"], "the quota"
     )

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from support.chart_on_cluster import (
+from support.cluster.chart_on_cluster import (
     NAMESPACE,
     PODS,
     RELEASE,
@@ -17,11 +17,11 @@ from support.chart_on_cluster import (
     pods_of_part,
     values_file,
 )
-from support.cluster_pods import assert_they_run_on, containers, runs, shape, total_inside
-from support.install import CHART
-from support.node_slices import asked
-from support.real_cluster import RealCluster
-from support.real_node import MARKS, example
+from support.cluster.install import CHART
+from support.cluster.pods import assert_they_run_on, containers, runs, shape, total_inside
+from support.cluster.real import RealCluster
+from support.node.real import MARKS, example
+from support.node.slices import asked
 from support.waiting import wait_until
 
 pytestmark = MARKS
@@ -29,8 +29,13 @@ pytestmark = MARKS
 
 def test_upgrade_and_rollback_leave_pods_alone(cluster: RealCluster) -> None:
     before = containers(cluster)
-    cluster.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values",
-                 "--set=agent.resources.limits.memory=300Mi")  # fmt: skip
+    cluster.helm(
+        "upgrade",
+        RELEASE,
+        str(CHART),
+        "--reset-then-reuse-values",
+        "--set=agent.resources.limits.memory=300Mi",
+    )
     wait_until(lambda: agents_memory(cluster) == {"300Mi"}, "the new agent runs")
     wait_until(lambda: all_are_ready(cluster), "it is ready")
     assert_they_run_on(cluster, before)
@@ -51,8 +56,9 @@ def test_uninstall_takes_the_agent_away_and_leaves_running_pods_their_slices(
     before = containers(cluster)
     # After all that was done here: no process of a slice was ever taken for a stranger's.
     assert not cluster.events("ForeignGpuProcess")
-    cluster.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values",
-                 "--set=cleanHosts.enabled=true")  # fmt: skip
+    cluster.helm(
+        "upgrade", RELEASE, str(CHART), "--reset-then-reuse-values", "--set=cleanHosts.enabled=true"
+    )
     cluster.helm("uninstall", RELEASE)
     wait_until(lambda: not cluster.get("pods", namespace=NAMESPACE)["items"], "no pod left")
     wait_until(lambda: not any(allocatable(cluster).values()), "nothing is offered any more")
@@ -68,8 +74,13 @@ def test_uninstall_takes_the_agent_away_and_leaves_running_pods_their_slices(
 
 @pytest.mark.long
 def test_uninstall_removes_what_is_on_a_node_where_no_pod_has_a_slice(cluster: RealCluster) -> None:
-    cluster.helm("install", RELEASE, str(CHART), f"--values={values_file(cluster)}",
-                 "--set=cleanHosts.enabled=true")  # fmt: skip
+    cluster.helm(
+        "install",
+        RELEASE,
+        str(CHART),
+        f"--values={values_file(cluster)}",
+        "--set=cleanHosts.enabled=true",
+    )
     wait_until(lambda: all_are_ready(cluster), "the chart's pods are ready again")
     wait_until(lambda: allocatable(cluster).get("nvidia.com/vgpu-core"), "it offers its GPUs again")
     brief = shape("brief", 10, 4)
@@ -96,8 +107,12 @@ def assert_nothing_is_left(cluster: RealCluster) -> None:
 
 def clean(cluster: RealCluster) -> None:
     """Does what docs/operations.md says for after the last container."""
-    cluster.kubectl("delete", "lease", f"--namespace={NAMESPACE}",
-                    "--selector=app.kubernetes.io/component=vgpu-inventory")  # fmt: skip
+    cluster.kubectl(
+        "delete",
+        "lease",
+        f"--namespace={NAMESPACE}",
+        "--selector=app.kubernetes.io/component=vgpu-inventory",
+    )
     for command in ("umount /run/vgpu", "rm -rf /run/vgpu /var/lib/vgpu"):
         done = cluster.run(*command.split())
         assert done["status"] == 0, done

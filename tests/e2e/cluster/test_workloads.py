@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import yaml
 
-from support.chart_on_cluster import WORKLOADS
-from support.real_cluster import RealCluster
-from support.real_node import MARKS
+from support.cluster.chart_on_cluster import WORKLOADS
+from support.cluster.real import RealCluster
+from support.node.real import MARKS
 from support.waiting import wait_until
 
 pytestmark = MARKS
@@ -21,8 +21,11 @@ def workload(name: str) -> list[dict[str, Any]]:
         pod = spec if each["kind"] == "Pod" else spec.get("template", {}).get("spec")
         for container in pod["containers"] if pod else ():
             if not container["image"].startswith("vgpu-sample-client"):
-                container |= {"image": "vgpu-sample-client:0.1", "imagePullPolicy": "Never",
-                              "command": ["python3", "/app/client.py"]}  # fmt: skip
+                container |= {
+                    "image": "vgpu-sample-client:0.1",
+                    "imagePullPolicy": "Never",
+                    "command": ["python3", "/app/client.py"],
+                }
     return found
 
 

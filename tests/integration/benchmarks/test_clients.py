@@ -23,6 +23,7 @@ from benchmarks.trace_plan import script
 from libvgpu.sim import PROFILES
 from libvgpu.sim.calibration import find_calibration
 from support import ROOT
+from support.lines import tell
 from support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -47,13 +48,15 @@ def _launched(program: Path, *arguments: str) -> set[tuple[int, ...]]:
     """
     with tempfile.TemporaryFile("w+") as told:
         client = subprocess.Popen(
-            [program, *arguments], env={"LD_LIBRARY_PATH": str(program.parent)}, text=True,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told,
-        )  # fmt: skip
-        assert client.stdin is not None
+            [program, *arguments],
+            env={"LD_LIBRARY_PATH": str(program.parent)},
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=told,
+        )
         with suppress(BrokenPipeError):  # one that reads none may have ended
-            client.stdin.write("go\n")
-            client.stdin.flush()
+            tell(client, "go")
         wait_until(lambda: os.fstat(told.fileno()).st_size > 0 or client.poll() is not None)
         client.communicate(timeout=PATIENCE_S)
         told.seek(0)
@@ -114,9 +117,12 @@ def test_a_rate_that_is_none_is_refused(recorder: Path, name: str, argument: str
     program = build_client(name, recorder, *(PLAYER[1:] if name == PLAYER[0] else ()))
 
     result = subprocess.run(
-        [program, argument], env={"LD_LIBRARY_PATH": str(program.parent)}, capture_output=True,
-        text=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+        [program, argument],
+        env={"LD_LIBRARY_PATH": str(program.parent)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
 
     assert result.returncode == 2
     assert why in result.stderr

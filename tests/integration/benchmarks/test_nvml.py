@@ -13,7 +13,7 @@ CODE = """
 import json, os
 from benchmarks.nvml import open_nvml
 from libvgpu.errors import VgpuError
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 check(driver.cuMemAlloc(5 << 20))
 with open_nvml() as nvml:
@@ -33,9 +33,13 @@ with open_nvml() as nvml:
 
 def test_a_gpu_and_its_processes_are_told_as_they_are(costly_machine: Machine) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, timeout=PATIENCE_S,
-        env=costly_machine.environment({**os.environ, "PYTHONPATH": CLIENT_PATH}), check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", CODE],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        env=costly_machine.environment({**os.environ, "PYTHONPATH": CLIENT_PATH}),
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     told, (device,) = json.loads(done.stdout), costly_machine.devices
 

@@ -82,8 +82,11 @@ def _kept(stage: Stage, players: Players, case: Case) -> tuple[float, ...]:
     return tuple(one / other for one, other in zip(held, bare, strict=True))
 
 
-@pytest.mark.parametrize(("case", "least"), [(ALONE, (LEAST_ALONE,)), (PAIR, (LEAST_OF_PAIR,) * 2)],
-                         ids=["alone", "pair"])  # fmt: skip
+@pytest.mark.parametrize(
+    ("case", "least"),
+    [(ALONE, (LEAST_ALONE,)), (PAIR, (LEAST_OF_PAIR,) * 2)],
+    ids=["alone", "pair"],
+)
 def test_programs_keep_their_speed(
     stage: Stage, players: Players, case: Case, least: tuple[float, ...]
 ) -> None:

@@ -174,8 +174,11 @@ def test_turns_of_wrong_arguments_are_refused(
 
     result = subprocess.run(
         [build_client("turns_client", driver), argument],
-        env=gpu.environment({}), capture_output=True, text=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+        env=gpu.environment({}),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+    )
 
     assert result.returncode == 2
     assert f"argument '{argument}' is not kernel_ns" in result.stderr

@@ -43,9 +43,14 @@ class Bare:
 
     def run(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
-            [self.python, *arguments], cwd=ROOT, env={**self.environment, **variables},
-            capture_output=True, text=True, timeout=RUN_SECONDS, check=False,
-        )  # fmt: skip
+            [self.python, *arguments],
+            cwd=ROOT,
+            env={**self.environment, **variables},
+            capture_output=True,
+            text=True,
+            timeout=RUN_SECONDS,
+            check=False,
+        )
 
     def measure(self, *options: str, **variables: str) -> "subprocess.CompletedProcess[str]":
         return self.run("-m", "benchmarks", "run", "silicon", *options, **variables)
@@ -105,8 +110,10 @@ def test_the_command_of_the_makefile_downloads_nothing(tmp_path: Path) -> None:
 
     subprocess.run(
         ["make", "-s", "bench-gpu", f"PYTHON={python}", f"VENV={tmp_path / 'none'}"],
-        cwd=ROOT, check=True, timeout=PATIENCE_S,
-    )  # fmt: skip
+        cwd=ROOT,
+        check=True,
+        timeout=PATIENCE_S,
+    )
 
     (line,) = told.read_text().splitlines()
     assert line.startswith("-m benchmarks run silicon --json ")

@@ -1,11 +1,9 @@
 """The simulated API server over TLS: watches, and what goes wrong on request."""
 
 import json
-import shutil
 import ssl
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -21,14 +19,6 @@ from benchmarks.simulated_cluster.faults import CUT
 from benchmarks.simulated_cluster.kinds import POD
 from deviceplugin.kube.api_client import ApiRefused, ApiUnreachable
 from support.waiting import PATIENCE_S, wait_until
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[SimulatedApiServer]:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the test's certificate, is not installed")
-    with SimulatedApiServer(tmp_path) as found:
-        yield found
 
 
 class Client:

@@ -17,14 +17,19 @@ from libvgpu.errors import RegionError
 from libvgpu.ledger_view import read_ledger
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.lines import expect
+from support.shim.slices import Slice
 from support.waiting import wait_until
 
 MIB = 1 << 20
 DEVICE = DeviceLimit(
-    "GPU-0", 3 * MIB + 1, context_bytes=5, core_percent=30, weight=7,
+    "GPU-0",
+    3 * MIB + 1,
+    context_bytes=5,
+    core_percent=30,
+    weight=7,
     compute_mode=ComputeMode.ELASTIC,
-)  # fmt: skip
+)
 LIMITS = ContainerLimits("some-allocation", Family.VGPU, (DEVICE,))
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -66,13 +71,13 @@ def test_the_ledger_is_read_as_the_host_reads_it(
 ) -> None:
     held = slice_of(machine, memory_bytes=64 * MIB)
     holder = held.start(
-        "from support.cuda_client import *\n"
+        "from support.shim.cuda_client import *\n"
         "open_context()\n"
         f"check(driver.cuMemAlloc({5 * MIB}))\n"
         "print('held', flush=True)\n"
         "input()\n"
     )
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    expect(holder, "held")
 
     assert slices.used_bytes(held.directory) == read_ledger(held.directory).used_bytes[0]
     assert slices.used_bytes(held.directory) >= 5 * MIB

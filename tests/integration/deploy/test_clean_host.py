@@ -49,8 +49,12 @@ def on_a_node(base: Path, *steps: str) -> tuple[int, str]:
     options = ("--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
     result = subprocess.run(
         ["unshare", *options, "sh", "-euc", node],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     if "unshare failed" in result.stderr:
         pytest.skip(f"no namespaces here: {result.stderr.strip()}")
     said = base / "said"

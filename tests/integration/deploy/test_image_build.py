@@ -20,7 +20,8 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 from deploy.image import locks
 from deploy.image.building import ENTRYPOINT, OUTPUT, SBOM_PATH, Built, Order, build
 from deploy.image.downloads import Unreachable
-from support import ROOT, agent_image
+from support import ROOT
+from support.cluster import agent_image
 
 #: What builds the project needs packages that are not there, and the shim is no module.
 IMPORT_ALL = """
@@ -71,8 +72,11 @@ def members(archive: Path) -> Iterator[tuple[tarfile.TarInfo, bytes]]:
 def test_another_checkout_builds_the_same_bytes(built: Built, tmp_path: Path) -> None:
     listing = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if listing.returncode:
         pytest.skip("not a git checkout: what belongs to the source is not known")
     checkout = tmp_path / "another checkout"
@@ -86,9 +90,12 @@ def test_another_checkout_builds_the_same_bytes(built: Built, tmp_path: Path) ->
 
     subprocess.run(
         [sys.executable, "-m", "deploy.image", "build", f"--cache={OUTPUT / 'cache'}"],
-        cwd=checkout, check=True, timeout=BUILD_S, umask=0o077,
+        cwd=checkout,
+        check=True,
+        timeout=BUILD_S,
+        umask=0o077,
         env={**os.environ, "TZ": "Asia/Kathmandu", "LC_ALL": "C", "HOSTNAME": "another"},
-    )  # fmt: skip
+    )
 
     other = checkout / "build/image"
     for path in (built.archive, built.sbom):
@@ -190,7 +197,8 @@ def test_all_but_the_project_is_built_for_arm64_too(tmp_path: Path) -> None:
     except Unreachable as error:
         pytest.skip(error.message)
 
-    programs = [member.name for member, content in members(other.archive)
-                if content.startswith(b"\x7fELF")]  # fmt: skip
+    programs = [
+        member.name for member, content in members(other.archive) if content.startswith(b"\x7fELF")
+    ]
     assert "usr/bin/python3.11" in programs
     assert any("aarch64-linux-gnu/libc.so.6" in each for each in programs)

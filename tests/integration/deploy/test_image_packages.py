@@ -161,8 +161,9 @@ def deb(tmp_path: Path) -> Path:
     target = tmp_path / "one.deb"
     subprocess.run(
         ["dpkg-deb", "--root-owner-group", "--build", str(root), str(target)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        check=True,
+        capture_output=True,
+    )
     return target
 
 
@@ -209,12 +210,18 @@ def wheel(tmp_path: Path) -> Path:
             "one-1.dist-info/entry_points.txt": "[console_scripts]\none = one:main\n",
             "one-1.dist-info/RECORD": "".join(
                 f"{each},,\n"
-                for each in ("one/__init__.py", "one/tests/test_it.py", "one-1.data/scripts/tool",
-                             "one-1.data/data/share/man/man1/one.1", "one-1.dist-info/METADATA",
-                             "one-1.dist-info/WHEEL", "one-1.dist-info/entry_points.txt",
-                             "one-1.dist-info/RECORD")
+                for each in (
+                    "one/__init__.py",
+                    "one/tests/test_it.py",
+                    "one-1.data/scripts/tool",
+                    "one-1.data/data/share/man/man1/one.1",
+                    "one-1.dist-info/METADATA",
+                    "one-1.dist-info/WHEEL",
+                    "one-1.dist-info/entry_points.txt",
+                    "one-1.dist-info/RECORD",
+                )
             ),
-        }.items():  # fmt: skip
+        }.items():
             archive.writestr(name, text)
     return wheel
 

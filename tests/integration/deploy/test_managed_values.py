@@ -9,10 +9,10 @@ import jsonschema
 import pytest
 import yaml
 
-from deviceplugin.config.device_forms import ListStrategy
 from deviceplugin.config.loading import parse_config
+from deviceplugin.model.device_forms import ListStrategy
 from support import ROOT
-from support.chart_values import laid_over, values_of
+from support.cluster.chart_values import laid_over, values_of
 
 EXAMPLES = ROOT / "deploy/examples/managed"
 FILES = sorted(EXAMPLES.glob("*-values.yaml"))
@@ -22,8 +22,10 @@ PAGE = (ROOT / "docs/managed-clusters.md").read_text()
 def test_there_is_one_for_each_section() -> None:
     titles = re.findall(r"^## (\w+)$", PAGE, re.MULTILINE)
     assert [f"{title.lower()}-values.yaml" for title in titles if title.isupper()] == [
-        "eks-values.yaml", "aks-values.yaml", "gke-values.yaml",
-    ]  # fmt: skip
+        "eks-values.yaml",
+        "aks-values.yaml",
+        "gke-values.yaml",
+    ]
     for file in FILES:
         assert f"deploy/examples/managed/{file.name}" in PAGE
 
@@ -52,9 +54,7 @@ def test_a_wrong_key_is_found() -> None:
 def test_null_takes_the_label_that_nothing_sets_on_aks() -> None:
     selector = values_of(EXAMPLES / "aks-values.yaml")["nodeSelector"]
 
-    assert selector == {
-        "kubernetes.azure.com/accelerator": "nvidia", "kubernetes.io/arch": "amd64",
-    }  # fmt: skip
+    assert selector == {"kubernetes.azure.com/accelerator": "nvidia", "kubernetes.io/arch": "amd64"}
 
 
 def test_on_gke_nothing_that_is_loaded_lies_in_var() -> None:

@@ -2,7 +2,6 @@
 
 import ast
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,8 @@ import click
 import pytest
 import yaml
 
+from benchmarks.simulated_cluster.calls import place_of
+from benchmarks.simulated_cluster.kinds import POD
 from deviceplugin import __main__ as agent_command
 from deviceplugin.config.loading import load_config
 from deviceplugin.kube import node_pods
@@ -23,15 +24,16 @@ from deviceplugin.model.notices import EventReason, Notice
 from deviceplugin.model.units import Half
 from deviceplugin.mps import runner as mps_command
 from deviceplugin.mps.control_pipe import daemon_environment
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
+from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint
 from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
 from deviceplugin.store.shim_builds import CONTAINER_DIRECTORY
 from deviceplugin.store.slice_files import PRELOAD_FILE
 from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.limits import Family
-from support import ROOT, install
-from support.list_watch_server import make_list_watch_server
+from support import ROOT
+from support.api_server.cluster_server import ClusterServer
+from support.cluster import install
 from support.waiting import wait_until
 
 Object = dict[str, Any]
@@ -81,7 +83,7 @@ def test_what_is_started_takes_these_options(
     context = command.make_context(module, list(container["args"]))  # an unknown one raises
     config = tmp_path / "config.yaml"
     config.write_text(one("ConfigMap", "-config")["data"]["config.yaml"])
-    assert load_config(config).shares
+    assert load_config(config).fractional
     assert str(context.params["config"].parent) in mounts_of(part)
     assert context.params["config"].name in one("ConfigMap", "-config")["data"]
 
@@ -169,33 +171,31 @@ def test_a_selector_matches_its_own_pods_and_no_others() -> None:
 VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}
 
 
-def test_the_rights_are_those_that_the_code_needs_and_no_more(tmp_path: Path) -> None:
-    server = make_list_watch_server(tmp_path)
-    server.put(node_pods.PATH, "p", {"metadata": {"namespace": "team-a", "uid": "uid"}})
+def test_the_rights_are_those_that_the_code_needs_and_no_more(
+    tmp_path: Path, server: ClusterServer
+) -> None:
     owner = Owner("team-a", "p", "c")
-    server.pods["team-a", "p"] = "uid"
-    server.start()
-    try:
-        sender = EventSender(server.api(), "node")
-        record = Record(Notice(EventReason.RAISE_REFUSED, "text", owner), "vgpu.1", 0.0, 0.0)
-        for record.count in (1, 2):  # made, then counted up
-            sender._tell(record)
-        PodLabels(server.api(), tmp_path)._ask({"a": owner}, {"a": owner})
-        for _ in range(2):  # made, then patched
-            NodeLease(server.api(), "node").write({})
-        pods = node_pods.NodePods(server.api(), "node", "nvidia.com")
-        pods.start()
-        wait_until(lambda: bool(server.lists) and bool(server.watches))
-        pods.stop()
-    finally:
-        server.stop()
-    needed = {("", "pods", "list"), ("", "pods", "watch")}
-    for method, path in server.calls:
-        found = re.fullmatch(
-            r"/apis?/([a-z0-9.]+/)?v1/(?:namespaces/[^/]+/)?([a-z]+)(?:/[^/]+)?", path
-        )
-        assert found, path
-        needed.add(((found[1] or "")[:-1], found[2], VERBS[method]))
+    server.label_pod("p", "team-a")
+    sender = EventSender(server.api(), "node")
+    record = Record(Notice(EventReason.RAISE_REFUSED, "text", owner), "vgpu.1", 0.0, 0.0)
+    for record.count in (1, 2):  # made, then counted up
+        sender._tell(record)
+    PodLabels(server.api(), tmp_path)._ask({"a": owner}, {"a": owner})
+    for _ in range(2):  # made, then patched
+        NodeLease(server.api(), "node").write({})
+    pods = node_pods.NodePods(server.api(), "node", "nvidia.com")
+    pods.start()
+    wait_until(lambda: server.asked(POD, watch=True))
+    pods.stop()
+    needed = set()
+    for method, target in server.called:
+        path, _, query = target.partition("?")
+        place = place_of(path)
+        assert place is not None, target
+        verb = VERBS[method]
+        if verb == "get" and not place.name:
+            verb = "watch" if "watch=" in query else "list"
+        needed.add((place.kind.group, place.kind.plural, verb))
 
     everywhere = one("ClusterRole", "-agent")["rules"]
     # Leases of the agents' namespace, and of no other.

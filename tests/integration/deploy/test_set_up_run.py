@@ -46,9 +46,14 @@ def start(checkout: Path, *extras: str) -> "subprocess.Popen[str]":
     offline = {"PIP_NO_INDEX": "1", "PIP_USER": "1", "PIP_CONFIG_FILE": os.devnull}
     path = f"{checkout}/tools:{os.environ['PATH']}"
     return subprocess.Popen(
-        [sys.executable, *program], cwd=checkout, env={**os.environ, **offline, "PATH": path},
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-    )  # fmt: skip
+        [sys.executable, *program],
+        cwd=checkout,
+        env={**os.environ, **offline, "PATH": path},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def set_up(checkout: Path, *extras: str) -> tuple[int, str]:

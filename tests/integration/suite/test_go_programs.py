@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from support import go_programs
-from support.go_programs import MOST_KEPT, GoPrograms
+from support.cluster import go_programs
+from support.cluster.go_programs import MOST_KEPT, GoPrograms
 
 #: It writes a program, and ends in the middle of the next one where it is told to.
 GO = """\
 #!/bin/sh
 echo "$1" >> {told}
+[ -e {lacks} ] && echo "missing go.sum entry for module providing package one" >&2 && exit 1
 [ "$1" = build ] || exit 0
 while [ "$1" != -o ]; do shift; done
 echo whole > "$2/one"
@@ -24,7 +25,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A module, and a Go that notes in ``told`` what it was asked for."""
     monkeypatch.setenv("VGPU_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(go_programs, "ROOT", tmp_path)
-    (tmp_path / "go").write_text(GO.format(told=tmp_path / "told", fails=tmp_path / "fails"))
+    (tmp_path / "go").write_text(
+        GO.format(**{name: tmp_path / name for name in ("told", "fails", "lacks")})
+    )
     (tmp_path / "go").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     folder = tmp_path / "tests/e2e/module-1.34"  # what follows a dot is of the name
@@ -42,13 +45,13 @@ def test_what_is_there_asks_go_for_nothing(module: Path) -> None:
     assert programs.missing() == ""
     built = programs.build()
     assert {path.name for path in built.iterdir()} == {"one", "two"}
-    assert told(module) == ["mod", "build"]
+    assert told(module) == ["list", "build"]
 
     again = GoPrograms(module, "it", ("two", "one"))
 
     assert again.missing() == ""
     assert again.build() == built
-    assert told(module) == ["mod", "build"]
+    assert told(module) == ["list", "build"]
 
 
 @pytest.mark.parametrize("other", ["sum", "source", "flags", "packages"])
@@ -84,6 +87,13 @@ def test_what_nobody_has_used_for_longest_goes(module: Path, tmp_path: Path) -> 
     kept = [path for path in (tmp_path / "cache/go").iterdir() if path.is_dir()]
     assert len(kept) == MOST_KEPT
     assert newest in kept
+
+
+def test_a_module_that_is_not_pinned_is_no_reason_to_skip(module: Path) -> None:
+    (module.parents[2] / "lacks").touch()
+
+    with pytest.raises(AssertionError, match=r"missing go\.sum entry"):
+        GoPrograms(module, "it", ("one", "two")).missing()
 
 
 def test_without_go_it_is_said_what_cannot_be_built(

@@ -18,8 +18,9 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, parse_spec
 from libvgpu.sim.calibration import find_calibration
 from support import CLIENT_PATH, ROOT, warm
-from support.exercise_runner import exercises_of, families, measures
-from support.slices import Slice
+from support.exercise.runner import exercises_of, families, measures
+from support.lines import expect
+from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
 #: What one real GPU cannot do with the settings that it comes with.
@@ -38,7 +39,7 @@ SKIPPED["vmm-multicast_by_device"] = SKIPPED["vmm-multicast"]
 
 LOOK = """
 from libvgpu.errors import VgpuError
-from support.gpu_to_test import gpu_to_test
+from support.exercise.gpu_to_test import gpu_to_test
 try:
     with gpu_to_test() as gpu:
         print("fit:", gpu.title)
@@ -46,7 +47,7 @@ except VgpuError as error:
     print("refused:", error.message)
 """
 HOLD = """
-from support.cuda_client import open_context
+from support.shim.cuda_client import open_context
 open_context()
 print("holding", flush=True)
 input()
@@ -98,7 +99,7 @@ def test_every_exercise_passes_as_on_a_real_gpu_or_says_why_not(
     assert "GPU: simulated NVIDIA H100 80GB HBM3" in done.stdout
     assert "a context takes 518 MiB, memory comes by 2 MiB, pools grow by 32 MiB" in done.stdout
     ran, skipped = set(), {}
-    for case in ElementTree.parse(results).iter("testcase"):
+    for case in ElementTree.parse(results).iter("testcase"):  # noqa: S314 - written by pytest
         name = case.attrib["name"].partition("[")[2].rstrip("]")
         ran.add(name)
         reason = case.find("skipped")
@@ -135,9 +136,13 @@ def test_no_other_run_of_tests_takes_a_gpu(chosen: list[str]) -> None:
 
 def look(environment: Mapping[str, str]) -> str:
     done = subprocess.run(
-        [sys.executable, "-c", LOOK], env={**environment, "PYTHONPATH": CLIENT_PATH}, text=True,
-        capture_output=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", LOOK],
+        env={**environment, "PYTHONPATH": CLIENT_PATH},
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
@@ -161,7 +166,7 @@ def test_a_gpu_that_somebody_uses_is_refused(
     as_real: Machine, slice_of: Callable[..., Slice]
 ) -> None:
     other = slice_of(as_real, memory_bytes=1 << 30).start(HOLD, shim=False)
-    assert other.stdout is not None and other.stdout.readline() == "holding\n"
+    expect(other, "holding")
 
     said = look(as_real.environment())
 

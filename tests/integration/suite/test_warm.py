@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from support import CLIENT_PATH, ROOT, warm
-from support.leftovers import MARK
+from support.suite.leftovers import MARK
 from support.waiting import PATIENCE_S, wait_until
 
 PROGRAMS = {
@@ -34,9 +34,14 @@ def test_a_program_ends_and_says_as_one_of_its_own(what: str) -> None:
 
     forked = warm.run(words, environment, told="told")
     alone = subprocess.run(
-        [sys.executable, *words], env=environment, cwd=ROOT, input="told", capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, *words],
+        env=environment,
+        cwd=ROOT,
+        input="told",
+        capture_output=True,
+        text=True,
+        check=False,
+    )
 
     assert (forked.returncode, forked.stdout) == (alone.returncode, alone.stdout)
     assert forked.stderr.splitlines()[-1:] == alone.stderr.splitlines()[-1:]

@@ -9,23 +9,18 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from libvgpu.allocation_dirs import META
 from support import CLIENT_PATH, ROOT
-from support.doctor import Finding, doctor, of, put
-from support.own_folder import SHORT
-from support.simulated_node import SimulatedNode
+from support.lines import expect
+from support.node.doctor import Finding, doctor, of, put
+from support.node.simulated import CONFIG, SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
-
-CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
-RESOURCES = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
-Run = Callable[..., list[Finding]]
 
 KUBELET = "var/lib/kubelet/config.yaml"
 CONTAINERD, CRIO = "etc/containerd/config.toml", "etc/crio/crio.conf"
@@ -38,11 +33,9 @@ DEFAULT = f'[{PLUGIN}.containerd]\ndefault_runtime_name = "nvidia"\n'
 
 
 @pytest.fixture
-def node() -> Iterator[SimulatedNode]:
-    with tempfile.TemporaryDirectory(prefix="vd", dir=SHORT) as name:
-        node = SimulatedNode(Path(name), "t4", CONFIG, RESOURCES)
+def node(short_path: Path) -> Iterator[SimulatedNode]:
+    with SimulatedNode(short_path, "t4") as node:
         yield node
-        node.close()
 
 
 def run_on(node: SimulatedNode, *options: str, **more: object) -> list[Finding]:
@@ -299,21 +292,19 @@ def test_another_plugin_is_told_while_the_agent_is_down(node: SimulatedNode) -> 
     assert f"nvidia.com/gpu has {gpu}" in found["message"]
 
 
-def test_mig_devices_of_another_layout_are_told_while_the_agent_is_down() -> None:
+def test_mig_devices_of_another_layout_are_told_while_the_agent_is_down(
+    short_path: Path,
+) -> None:
     config = CONFIG + "mig: [{profiles: {1g.5gb: 7}}]\n"
-    with tempfile.TemporaryDirectory(prefix="vd", dir=SHORT) as name:
-        node = SimulatedNode(Path(name), "a100-40g/mig=2g.10gb*3", config, [])
-        try:
-            (up,) = wait_until(lambda: of(run_on(node), "mig"))
-            wait_until((node.base / "s/accepted-config.json").exists, "the config is kept")
-            node.stop_agent()
-            (down,) = of(run_on(node), "mig")
-        finally:
-            node.close()
+    with SimulatedNode(short_path, "a100-40g/mig=2g.10gb*3", config, []) as node:
+        (up,) = wait_until(lambda: of(run_on(node), "mig"))
+        wait_until((node.base / "s/accepted-config.json").exists, "the config is kept")
+        node.stop_agent()
+        (down,) = of(run_on(node), "mig")
 
     assert down["message"] == up["message"]
     assert "is not cut as the config says" in down["message"]
-    assert f"vgpuctl mig apply {name}/config.yaml" in down["fix"]
+    assert f"vgpuctl mig apply {short_path}/config.yaml" in down["fix"]
 
 
 # ---- what the dead left, and room -------------------------------------------------------------
@@ -363,9 +354,13 @@ def test_the_slice_of_a_run_that_was_killed(node: SimulatedNode) -> None:
     run = [sys.executable, "-m", "vgpuctl", "run", f"--run-dir={node.base / 'r'}"]
     program = subprocess.Popen(
         [*run, "--memory=1GiB", "--", "sh", "-c", "echo ready; exec cat"],
-        cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert program.stdout is not None and program.stdout.readline() == "ready\n"
+        cwd=ROOT,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    expect(program, "ready")
     assert of(run_on(node), "leftovers")[0]["level"] == "ok"
     program.send_signal(signal.SIGKILL)
     program.communicate()

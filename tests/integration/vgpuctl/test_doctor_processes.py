@@ -3,28 +3,26 @@
 The programs have mapped what the loaders of such images map, and nothing else stands in for them.
 """
 
+import contextlib
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from benchmarks.api_server import StandInApiServer
+from benchmarks.simulated_cluster.kinds import LEASE
 from deviceplugin.kube import inventory_lease
-from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.watch.process_attribution import place_of
 from deviceplugin.watch.procfs import read_mounts
 from support import warm
-from support.doctor import Finding, doctor, of, put
-from support.fake_proc import UID, FakeProc, mount_line, pod_path
-from support.in_process_node import running_node
-from support.own_folder import SHORT
-from support.tls_api_server import make_api_server
+from support.api_server.cluster_server import ClusterServer
+from support.node.doctor import Finding, doctor, of, put
+from support.node.fake_proc import UID, FakeProc, mount_line, pod_path
+from support.node.in_process import running_node
+from support.node.watched import HOLD, Contained, WatchedNode
 from support.waiting import wait_until
-from support.watched_node import HOLD, Contained, WatchedNode, can_contain
 from vgpuctl.agent_client import metrics_page
 from vgpuctl.doctor.image_checks import needed_glibc
 
@@ -48,20 +46,10 @@ int main(int count, char **paths) {
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(short_path: Path) -> Iterator[Start]:
     """Returns ``start(**options)``, which makes the node of the test."""
-    if not can_contain():
-        pytest.skip("this user may not make mount namespaces")
-    with tempfile.TemporaryDirectory(prefix="vd", dir=SHORT) as base:
-        made: list[WatchedNode] = []
-
-        def make(**options: object) -> WatchedNode:
-            made.append(WatchedNode(Path(base), **options))  # type: ignore[arg-type]
-            return made[-1]
-
-        yield make
-        for node in made:
-            node.close()
+    with contextlib.ExitStack() as made:
+        yield lambda **options: made.enter_context(WatchedNode(short_path, **options))
 
 
 @pytest.fixture(scope="module")
@@ -87,17 +75,21 @@ def ready(program: "subprocess.Popen[str]") -> None:
 #: What the program of a pod has mapped; what is said of it and what to do, if anything.
 IMAGES = {
     "alpine": (
-        ("ld-musl-x86_64.so.1",), "its C library is musl (ld-musl-x86_64.so.1)", "one with glibc"
+        ("ld-musl-x86_64.so.1",),
+        "its C library is musl (ld-musl-x86_64.so.1)",
+        "one with glibc",
     ),
     "old": (
-        ("libc-2.5.so",), "its glibc is 2.5, and this build of libvgpu.so needs 2.", "or newer"
+        ("libc-2.5.so",),
+        "its glibc is 2.5, and this build of libvgpu.so needs 2.",
+        "or newer",
     ),
     "odd": (("libc.so.6",), "its loader did not preload it", "/etc/ld.so.preload"),
     "static": (("libcuda.so.1",), "it is statically linked", "dynamically"),
     "no-gpu": ((), "", ""),
     "shim": (("libc.so.6", "libvgpu.so"), "", ""),
     "alpine-shim": (("ld-musl-x86_64.so.1", "libvgpu.so"), "", ""),
-}  # fmt: skip
+}
 
 
 def test_images_in_which_the_shim_is_not(start: Start, mapper: Path, tmp_path: Path) -> None:
@@ -106,7 +98,7 @@ def test_images_in_which_the_shim_is_not(start: Start, mapper: Path, tmp_path: P
         put(tmp_path, name, "x" * 4096)
 
     def admit(name: str) -> Contained:
-        pod = node.admit(name, memory_gib=1, core=5)
+        pod = node.contain(name, memory_gib=1, core=5)
         words = [str(tmp_path / file) for file in IMAGES[name][0]]
         ready(pod.spawn([str(mapper), *words], shim=False))
         return pod
@@ -139,7 +131,7 @@ def test_images_in_which_the_shim_is_not(start: Start, mapper: Path, tmp_path: P
 
 def test_a_program_past_the_shim_and_one_with_it(start: Start) -> None:
     node = start()
-    pod = node.admit("train")
+    pod = node.contain("train")
     pod.start(HOLD, 1 << 20)
     assert [each["level"] for each in of(run_on(node), "images")] == ["ok"]
 
@@ -154,7 +146,7 @@ def test_a_program_for_a_later_cuda_than_the_drivers(
     start: Start, mapper: Path, tmp_path: Path
 ) -> None:
     node = start()
-    pod = node.admit("new")
+    pod = node.contain("new")
 
     def found(*names: str) -> list[Finding]:
         """What is said while a program has these files mapped."""
@@ -175,7 +167,7 @@ def test_a_program_for_a_later_cuda_than_the_drivers(
 
 def test_cgroups_that_name_no_pod_and_such_that_do(start: Start, tmp_path: Path) -> None:
     node = start()
-    pod = node.admit("train")
+    pod = node.contain("train")
     pod.start(HOLD, 1 << 20)  # in no pod's cgroup, as the stand-in for a runtime makes it
 
     (found,) = of(run_on(node), "cgroups")
@@ -235,14 +227,12 @@ def test_an_agent_without_the_nodes_pids(start: Start, monkeypatch: pytest.Monke
     assert of(run_on(node), "pids") == []
 
 
-def test_an_agent_that_cannot_publish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_cannot_publish(
+    server: ClusterServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(inventory_lease, "BACKOFF_MOST_S", 0.2)
-    server: StandInApiServer = make_api_server(tmp_path)
-    server.nodes["test-node"] = {}
-    server.node_uids["test-node"] = "uid"
-    server.start()
-    api = server.api()
-    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
+    server.label_node("test-node")
+    server.be_found(monkeypatch)
     with running_node(monkeypatch) as node:
 
         def found() -> list[Finding]:
@@ -254,7 +244,7 @@ def test_an_agent_that_cannot_publish(tmp_path: Path, monkeypatch: pytest.Monkey
             )  # fmt: skip
             return of(json.loads(done.stdout), "published")
 
-        wait_until(lambda: server.leases)
+        wait_until(lambda: server.all(LEASE))
         assert found() == []
         assert "vgpu_inventory_published 1.0" in metrics_page(node.run_dir)
         server.stop()
@@ -266,7 +256,6 @@ def test_an_agent_that_cannot_publish(tmp_path: Path, monkeypatch: pytest.Monkey
         assert "vgpu_inventory_published 0.0" in metrics_page(node.run_dir)
         server.start()
         wait_until(lambda: not found())
-    server.stop()
 
 
 #: Becomes somebody else once all is imported, since that user may not reach this Python.
@@ -283,7 +272,7 @@ def test_an_ordinary_user_is_told_what_needs_root(start: Start) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     node = start()
-    pod = node.admit("train")
+    pod = node.contain("train")
     pod.start(HOLD, 1 << 20)
     node.base.chmod(0o755)
     places = [f"--{n}-dir={node.base / n[0]}" for n in ("run", "state", "kubelet")]

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,12 @@ from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.store.event_file import EventFile
 from deviceplugin.testing import AdmissionFailed
 from support import ROOT, warm
-from support.in_process_node import InProcessNode, running_node
+from support.lines import next_line
+from support.node.in_process import InProcessNode
 
 
 def events(state_dir: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     return warm.run(["-m", "vgpuctl", "events", f"--state-dir={state_dir}", *options], os.environ)
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
-        yield node
 
 
 def test_a_refusal_is_shown_also_when_the_agent_is_down(node: InProcessNode) -> None:
@@ -83,12 +77,13 @@ def test_no_events_are_no_error(tmp_path: Path) -> None:
 def test_what_comes_is_followed(kept: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-m", "vgpuctl", "events", f"--state-dir={kept}", "-f", "-o", "json"],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True,
-    ) as shown:  # fmt: skip
-        assert shown.stdout is not None
-        first = [json.loads(shown.stdout.readline())["reason"] for _ in range(2)]
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as shown:
+        first = [json.loads(next_line(shown))["reason"] for _ in range(2)]
         EventFile(kept).add(node_notice(EventReason.GPU_UNHEALTHY, "GPU 0 has XID 79"))
-        last = json.loads(shown.stdout.readline())
+        last = json.loads(next_line(shown))
         shown.terminate()
     assert first == ["AllocationRefused", "GpuHealthy"]
     assert (last["reason"], last["text"]) == ("GpuUnhealthy", "GPU 0 has XID 79")

@@ -12,7 +12,6 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,9 +25,8 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice
 from deviceplugin.store.event_file import EventFile
 from support import ROOT, warm
+from support.node.simulated import SimulatedNode
 from support.output_schemas import check
-from support.own_folder import SHORT
-from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.cli import cli
 from vgpuctl.output.schemas import OUTPUTS
@@ -124,14 +122,15 @@ class Node:
 
     def __init__(self, base: Path, state: str) -> None:
         self.base, self.state = base, state
-        resources = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
-        self.node = SimulatedNode(base, "t4*2", CONFIG, resources)
+        self.node = SimulatedNode(base, "t4*2", CONFIG)
         (base / "whole.yaml").write_text("version: v1\nmig:\n- {profiles: {}}\n")
         (base / "box").symlink_to(base / "machine")
         self.environment = self.node.machine.environment(os.environ) | {
-            "VGPU_RUN_DIR": f"{base}/r", "VGPU_STATE_DIR": f"{base}/s",
-            "VGPU_KUBELET_DIR": f"{base}/k", "XDG_RUNTIME_DIR": f"{base}/u",
-        }  # fmt: skip
+            "VGPU_RUN_DIR": f"{base}/r",
+            "VGPU_STATE_DIR": f"{base}/s",
+            "VGPU_KUBELET_DIR": f"{base}/k",
+            "XDG_RUNTIME_DIR": f"{base}/u",
+        }
         (base / "u").mkdir(mode=0o700)
         self.node.devices(self.node.admit("train", vgpu_core=30, vgpu_memory=4))
         wait_until(lambda: "default/train/c" in self.vgpuctl(["ps"]).stdout, "the pod is known")
@@ -175,13 +174,9 @@ class Node:
 
 
 @pytest.fixture(params=[RUNNING, STOPPED])
-def node(request: pytest.FixtureRequest) -> Iterator[Node]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
-        made = Node(Path(name), request.param)
-        try:
-            yield made
-        finally:
-            made.close()
+def node(short_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+    with contextlib.closing(Node(short_path, request.param)) as made:
+        yield made
 
 
 def test_every_verb_has_a_row_here() -> None:
@@ -189,7 +184,7 @@ def test_every_verb_has_a_row_here() -> None:
 
 
 def test_every_verb_with_json_has_a_schema() -> None:
-    assert {verb for verb in OUTPUTS if not verb.startswith("kubectl-")} == set(WITH_JSON)
+    assert set(OUTPUTS) == set(WITH_JSON)
 
 
 def test_each_does_what_it_is_for_or_says_what_it_lacks(node: Node) -> None:

@@ -17,20 +17,21 @@ import psutil
 import pytest
 
 from deviceplugin.config.loading import parse_config
-from deviceplugin.store.event_file import KeptEvent
-from support import ROOT, stand_in_kubectl, warm
+from deviceplugin.pages.events import KeptEvent
+from deviceplugin.pages.state import (
+    AgentReport,
+    ReportedAgent,
+    ReportedAllocation,
+    ReportedConfig,
+    ReportedGpu,
+    ReportedResource,
+)
+from support import ROOT, warm
+from support.cluster import stand_in_kubectl
+from support.cluster.stand_in_agents import page
 from support.output_schemas import check
-from support.stand_in_agents import page
 from support.terminal import RESTORED, Terminal
 from support.waiting import PATIENCE_S, wait_until
-from vgpuctl.agent_client import (
-    AgentOfReport,
-    AgentReport,
-    AllocationOfReport,
-    ConfigOfReport,
-    GivenOfReport,
-    ResourceOfReport,
-)
 from vgpuctl.cluster.agents import list_path
 from vgpuctl.cluster.refusals import KUBECTL_HINT
 
@@ -71,9 +72,12 @@ class Typed:
         self.write()
         return subprocess.Popen(
             [sys.executable, "-m", "vgpuctl.cluster", *arguments],
-            cwd=ROOT, env=os.environ | {"PATH": str(self.programs)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            cwd=ROOT,
+            env=os.environ | {"PATH": str(self.programs)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
     def vgpu(self, *arguments: str) -> tuple[int, str, str]:
         """Returns exit status, stdout and stderr."""
@@ -145,11 +149,11 @@ def test_a_long_list_of_pods_is_read_to_its_end(typed: Typed) -> None:
 
 def test_a_pod_is_described_from_the_node_that_has_it(typed: Typed) -> None:
     report = AgentReport(
-        AgentOfReport("1", 7, "n2", 1.0),
-        ConfigOfReport("/c", "d" * 64, 1),
-        [],
+        ReportedAgent("1", 7, "n2", 1.0),
+        ReportedConfig("/c", "d" * 64, 1),
+        (),
         "b" * 40,
-        allocations=[AllocationOfReport("a-n2-0", "team-b/two/c", [GivenOfReport("GPU-n2", "x")])],
+        allocations=(ReportedAllocation("a-n2-0", "team-b/two/c", (ReportedGpu("GPU-n2", "x"),)),),
     )
     event = KeptEvent(5.0, "LimitsChanged", "told", subject="team-b/two/c")
     typed.answers[typed.page_of("n2", "state")] = (200, msgspec.json.encode(report).decode())
@@ -184,9 +188,9 @@ def test_why_a_pod_has_no_slice_is_told_by_whichever_node_refused_it(typed: Type
 
 
 def test_doctor_judges_what_each_agent_says(typed: Typed) -> None:
-    config = ConfigOfReport("/c", "d" * 64, 1, error="line 3: no such key", hint="remove it")
-    resource = ResourceOfReport("nvidia.com/vgpu-core", 1.0)
-    report = AgentReport(AgentOfReport("1", 7, "n1", 1.0), config, [resource], "b")
+    config = ReportedConfig("/c", "d" * 64, 1, error="line 3: no such key", hint="remove it")
+    resource = ReportedResource("nvidia.com/vgpu-core", 1.0)
+    report = AgentReport(ReportedAgent("1", 7, "n1", 1.0), config, (resource,), "b")
     typed.answers[typed.page_of("n1", "state")] = (200, msgspec.json.encode(report).decode())
 
     status, output, said = typed.vgpu("doctor", "-o", "json")
@@ -196,6 +200,9 @@ def test_doctor_judges_what_each_agent_says(typed: Typed) -> None:
     failed = {(row["node"], row["check"]) for row in rows if row["level"] == "fail"}
     assert failed == {("n1", "config"), ("n2", "agent")}
     assert ("n1", "resources") in {(r["node"], r["check"]) for r in rows if r["level"] == "ok"}
+    typed.answers[typed.page_of("n2", "state")] = (200, '{"agent": 1}')
+    shown = typed.vgpu("doctor", "--problems", "--node", "n2")[1]
+    assert "is of a form that this kubectl-vgpu does not know: Expected `object`" in shown
     lines = typed.vgpu("doctor", "--problems", "--node", "n1")[1].splitlines()
     assert [line.split()[:3] for line in lines] == [["n1", "fail", "config"]]
 
@@ -209,8 +216,9 @@ def test_top_draws_the_nodes_says_who_is_silent_and_puts_the_screen_back(typed: 
         assert any(line.split()[:3] == ["n1", "GPU", "0"] for line in lines)
         # Four tenths of the GPU's time between two pages, by the node's own clock.
         typed.answers[typed.page_of("n1")] = later = (
-            200, page("n1", "team-a/one", at_s=1010.0, gpu_time_ns=4_000_000_000).decode(),
-        )  # fmt: skip
+            200,
+            page("n1", "team-a/one", at_s=1010.0, gpu_time_ns=4_000_000_000).decode(),
+        )
         typed.write()
         terminal.wait("40.0 / 30")
         typed.answers[typed.page_of("n1")] = (503, '{"message": "refused"}')
@@ -250,14 +258,17 @@ def with_config(typed: Typed, **data: str) -> None:
     meta = {"resourceVersion": "77", "labels": {"app.kubernetes.io/managed-by": "Helm"}}
     typed.answers[CONFIG_MAP] = (200, json.dumps({"metadata": meta, "data": data}))
     for node, owner in (("n1", "team-a/one/c"), ("n2", "team-b/two/c")):
-        gpu = GivenOfReport(
+        gpu = ReportedGpu(
             f"GPU-{node}", asked_core_percent=40, asked_memory_bytes=8 << 30, core="limits[0]"
         )
-        allocation = AllocationOfReport(f"a-{node}-0", owner, [gpu])
+        allocation = ReportedAllocation(f"a-{node}-0", owner, (gpu,))
         report = AgentReport(
-            AgentOfReport("1", 7, node, 1.0), ConfigOfReport("/c", "d", 1), [], "b",
-            allocations=[allocation],
-        )  # fmt: skip
+            ReportedAgent("1", 7, node, 1.0),
+            ReportedConfig("/c", "d", 1),
+            (),
+            "b",
+            allocations=(allocation,),
+        )
         typed.answers[typed.page_of(node, "state")] = (200, msgspec.json.encode(report).decode())
 
 

@@ -5,24 +5,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support import ROOT, warm
-from support.in_process_node import InProcessNode, running_node
+from support.node.in_process import InProcessNode
 from support.waiting import PATIENCE_S
 
 
 def vgpuctl(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     return warm.run(["-m", "vgpuctl", *arguments], os.environ | environment)
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
-        yield node
 
 
 def test_metrics_are_those_of_the_page(node: InProcessNode) -> None:
@@ -74,8 +67,11 @@ def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
         done = subprocess.run(
             [bash, "-c", asked.format(words=words, at=at)],
             env={"PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=True,
+        )
         return set(done.stdout.split())
 
     assert completed("st", 1) == {"status"}
@@ -95,8 +91,11 @@ def test_an_error_of_our_own_is_a_sentence_and_debug_shows_where(
         return subprocess.run(
             [sys.executable, "-m", "vgpuctl", *words, f"--run-dir={tmp_path}"],
             env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
 
     done = said("ps")
     assert done.returncode == 1

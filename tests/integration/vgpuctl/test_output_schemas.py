@@ -3,16 +3,15 @@
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support import CLIENT_PATH, warm
+from support.lines import expect
+from support.node.simulated import SimulatedNode
 from support.output_schemas import check
-from support.own_folder import SHORT
-from support.simulated_node import SimulatedNode
 from support.waiting import wait_until
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
@@ -40,8 +39,7 @@ class Outputs:
     """A node with a pod of the agent and a program of `vgpuctl run` on its other GPU."""
 
     def __init__(self, base: Path) -> None:
-        resources = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
-        self.node = SimulatedNode(base, "t4*2", CONFIG, resources)
+        self.node = SimulatedNode(base, "t4*2", CONFIG)
         self.environment = self.node.machine.environment(os.environ) | {
             "VGPU_RUN_DIR": f"{base}/r",
             "VGPU_STATE_DIR": f"{base}/s",
@@ -52,10 +50,12 @@ class Outputs:
         words = ["--gpu", "1", "--memory", "2GiB", "--core", "50", "--name", "mine", "--"]
         self.program = subprocess.Popen(
             [sys.executable, "-m", "vgpuctl", "run", *words, sys.executable, "-c", CLIENT],
-            env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert self.program.stdout is not None
-        assert self.program.stdout.readline() == "ready\n"
+            env=self.environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        expect(self.program)
 
     def vgpuctl(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return warm.run(["-m", "vgpuctl", *arguments], self.environment)
@@ -67,15 +67,12 @@ class Outputs:
 
 
 @pytest.fixture
-def outputs() -> Iterator[Outputs]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
-        made = Outputs(Path(name))
-        try:
-            yield made
-        finally:
-            made.program.kill()
-            made.program.communicate()
-            made.node.close()
+def outputs(short_path: Path) -> Iterator[Outputs]:
+    made = Outputs(short_path)
+    with made.node:
+        yield made
+        made.program.kill()
+        made.program.communicate()
 
 
 def test_every_verb_keeps_to_its_schema_with_the_agent_and_without_it(outputs: Outputs) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from support.lines import expect, next_line
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.command_errors import CommandNotExecutableError, CommandNotFoundError
-from vgpuctl.foreground import require_command, run_in_foreground, signals_held
+from vgpuctl.run.foreground import require_command, run_in_foreground, signals_held
 
 # What a shell at a terminal starts finds these signals as the system has them. Whoever started the
 # tests may have them ignored (nohup, `&` in a script), and what is ignored at the start stays so.
@@ -24,7 +25,7 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP):
 """
 WRAPPER = """
 import os, sys
-from vgpuctl.foreground import run_in_foreground, signals_held
+from vgpuctl.run.foreground import run_in_foreground, signals_held
 with signals_held():
     status = run_in_foreground(sys.argv[1:], os.environ)
 sys.exit(status)
@@ -103,7 +104,7 @@ def test_a_signal_sent_to_us_alone_reaches_the_command(number: int) -> None:
     script = f"trap 'echo got; exit 7' {int(number)}; echo ready; while :; do sleep 0.05; done"
     wrapper = _start("sh", "-c", script)
     assert wrapper.stdout is not None
-    assert wrapper.stdout.readline() == "ready\n"
+    expect(wrapper)
 
     wrapper.send_signal(number)
 
@@ -121,7 +122,7 @@ def test_what_is_ignored_when_we_start_stays_ignored_in_the_command() -> None:
         text=True,
     )
     assert wrapper.stdout is not None
-    assert wrapper.stdout.readline() == "ready\n"
+    expect(wrapper)
 
     # WHEN all of them come, and one that is not ignored after them
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1):
@@ -134,8 +135,7 @@ def test_what_is_ignored_when_we_start_stays_ignored_in_the_command() -> None:
 
 def test_a_killed_wrapper_takes_the_command_with_it(children: list[int]) -> None:
     wrapper = _start("sh", "-c", "echo $$; exec sleep 60")
-    assert wrapper.stdout is not None
-    children.append(int(wrapper.stdout.readline()))
+    children.append(int(next_line(wrapper)))
 
     wrapper.kill()
     wrapper.wait()
@@ -147,8 +147,7 @@ def test_a_stop_stops_both_and_continue_continues_both(children: list[int]) -> N
     # In a group of its own with us as its parent: the kernel does not stop an orphaned group, which
     # ours is when the shell that started the tests has gone.
     wrapper = _start("sh", "-c", "echo $$; exec sleep 60", process_group=0)
-    assert wrapper.stdout is not None
-    children += [int(wrapper.stdout.readline()), wrapper.pid]
+    children += [int(next_line(wrapper)), wrapper.pid]
 
     wrapper.send_signal(signal.SIGTSTP)
     wait_until(lambda: _state(children[0]) == "T" and _state(wrapper.pid) == "T")
@@ -173,7 +172,7 @@ def test_ctrl_c_at_a_terminal_reaches_the_command_once() -> None:
     )
     pid, terminal = pty.fork()
     if pid == 0:
-        os.execv(
+        os.execv(  # noqa: S606 - it becomes the program
             sys.executable,
             [sys.executable, "-c", AT_A_TERMINAL + WRAPPER, sys.executable, "-c", code],
         )
@@ -227,7 +226,7 @@ def test_a_missing_interpreter_is_127(tmp_path: Path) -> None:
 
 NOTING_WRAPPER = """
 import os, sys, time
-from vgpuctl.foreground import run_in_foreground, signals_held
+from vgpuctl.run.foreground import run_in_foreground, signals_held
 class Work:
     def look(self):
         print(time.monotonic(), flush=True)
@@ -259,7 +258,7 @@ def test_side_work_goes_on_at_its_pace() -> None:
 
 WORKING_WRAPPER = """
 import os, sys
-from vgpuctl.foreground import run_in_foreground, signals_held
+from vgpuctl.run.foreground import run_in_foreground, signals_held
 class Work:
     working = False
     def look(self):
@@ -282,14 +281,13 @@ def test_work_is_put_aside_before_we_stop_and_taken_up_afterwards(children: list
         process_group=0,  # the kernel does not stop an orphaned one, which ours may be
     )
     children.append(process.pid)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "works\n"
+    expect(process, "works")
 
     process.send_signal(signal.SIGTSTP)
     wait_until(lambda: _state(process.pid) == "T")
-    assert process.stdout.readline() == "put aside\n"
+    expect(process, "put aside")
     process.send_signal(signal.SIGCONT)
 
-    assert process.stdout.readline() == "works\n"
+    expect(process, "works")
     process.terminate()
     process.wait()

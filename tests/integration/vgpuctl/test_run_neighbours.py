@@ -13,7 +13,8 @@ import pytest
 from libvgpu import region
 from libvgpu.limits import ComputeMode
 from support import CLIENT_PATH, warm
-from support.grants import FREE, NONE, grant_mode
+from support.lines import next_line
+from support.shim.grants import FREE, NONE, grant_mode
 from support.waiting import bar, wait_until
 
 TAKEOVER_S = 1.0
@@ -175,8 +176,10 @@ def test_runs_without_a_core_share_what_the_others_leave(runs: NeighbourRuns) ->
 
     # THEN all compute is the one's, and the others say that none is theirs
     assert {name: row["core_percent"] for name, row in rows.items()} == {
-        "first": 0, "second": 0, "whole": 100,
-    }  # fmt: skip
+        "first": 0,
+        "second": 0,
+        "whole": 100,
+    }
     assert [row["compute"] for row in rows.values()] == ["elastic", "elastic", "strict"]
     assert (gpu["core_allocated_percent"], gpu["core_free_percent"]) == (100, 0)
     assert [line.split().count("rest") for line in vgpuctl("ps").splitlines()] == [0, 1, 1, 0]
@@ -194,11 +197,13 @@ def test_a_run_without_any_limit_has_the_whole_gpu(runs: NeighbourRuns) -> None:
     code = "import os, sys; print(os.environ['VGPU_DIR']); sys.stdout.flush(); sys.stdin.read()"
     process = subprocess.Popen(
         [*words, "--", sys.executable, "-c", code],
-        env=runs.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env=runs.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     runs.started.append(process)
-    assert process.stdout is not None
-    (limit,) = region.read_limits(Path(process.stdout.readline().strip())).limits.devices
+    (limit,) = region.read_limits(Path(next_line(process))).limits.devices
 
     assert (limit.core_percent, limit.reserved_percent) == (100, 100)
     assert limit.compute_mode is ComputeMode.STRICT

@@ -17,9 +17,14 @@ from support.waiting import PATIENCE_S
 FULL = Path("/dev/full")
 # Each writes more than a pipe holds, or flushes as it goes.
 TALKATIVE = (
-    "ps -o json", "status", "top --once --interval=0.1", "config schema", "doctor", "run --help",
+    "ps -o json",
+    "status",
+    "top --once --interval=0.1",
+    "config schema",
+    "doctor",
+    "run --help",
     "completion bash",
-)  # fmt: skip
+)
 LISTINGS = ("ps", "ps -o json", "status", "top --once --interval=0.1")
 #: Most of what a verb takes is its start, so these are made ready once.
 FORKS = """
@@ -68,9 +73,14 @@ def environment(run_dir: Path, **more: str) -> dict[str, str]:
 def shell(line: str, run_dir: Path, **more: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         ["bash", "-c", line.replace("vgpuctl", f"{sys.executable} -m vgpuctl")],
-        cwd=ROOT, env=environment(run_dir, **more), capture_output=True, text=True,
-        errors="replace", timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env=environment(run_dir, **more),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
 
 def assert_no_fault(text: str) -> None:
@@ -81,9 +91,15 @@ def assert_no_fault(text: str) -> None:
 def ends_of_all(verbs: Sequence[str], run_dir: Path, stdout: int) -> list[tuple[str, str, int]]:
     """Returns each verb, what it wrote to stderr and its exit status; each is a program's fork."""
     done = subprocess.run(
-        [sys.executable, "-c", FORKS, *verbs], cwd=ROOT, env=environment(run_dir), stdout=stdout,
-        stderr=subprocess.PIPE, text=True, timeout=PATIENCE_S, check=True,
-    )  # fmt: skip
+        [sys.executable, "-c", FORKS, *verbs],
+        cwd=ROOT,
+        env=environment(run_dir),
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
     *said, end = re.split(r"^ended with (-?\d+)\n", done.stderr, flags=re.M)
     assert end == ""
     return list(zip(verbs, said[::2], map(int, said[1::2]), strict=True))
@@ -142,10 +158,15 @@ def test_no_file_gets_what_is_printed_to_a_closed_stream(run_dir: Path, tmp_path
 )
 def test_letters_that_a_locale_lacks_are_no_fault(locale: dict[str, str], run_dir: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", ONE_AFTER_THE_OTHER, *LISTINGS], cwd=ROOT,
-        env=environment(run_dir, **locale), capture_output=True, text=True, errors="replace",
-        timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", ONE_AFTER_THE_OTHER, *LISTINGS],
+        cwd=ROOT,
+        env=environment(run_dir, **locale),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=PATIENCE_S,
+        check=False,
+    )
     assert_no_fault(done.stderr)
     assert done.returncode == 0, done.stderr
     *shown, end = done.stdout.split("=====\n")

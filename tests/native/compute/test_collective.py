@@ -45,10 +45,17 @@ def test_collectives_are_known_by_name(
 def test_a_function_is_asked_for_once_until_code_is_unloaded(compile_program: Compile) -> None:
     reply = answers(
         compile_program,
-        "function 7f0010 ncclDevKernel_Generic", "function 7f0011 plain",
-        "ask 7f0010", "ask 7f0011", "ask 7f0010", "ask 7f0011",
-        "function 7f0010 plain", "ask 7f0010", "forget", "ask 7f0010",
-    )  # fmt: skip
+        "function 7f0010 ncclDevKernel_Generic",
+        "function 7f0011 plain",
+        "ask 7f0010",
+        "ask 7f0011",
+        "ask 7f0010",
+        "ask 7f0011",
+        "function 7f0010 plain",
+        "ask 7f0010",
+        "forget",
+        "ask 7f0010",
+    )
 
     assert reply == [[1, 1], [0, 2], [1, 2], [0, 2], [1, 2], [0, 3]]
 

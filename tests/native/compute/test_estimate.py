@@ -108,9 +108,9 @@ def test_a_kind_whose_lengths_differ_by_much_is_uneven_for_some_time(
 def test_launches_of_an_uneven_kind_are_never_prepaid(
     compile_program: Compile, samples: list[int], is_prepaid: bool
 ) -> None:
-    _, prepaid_ns = ask(compile_program, "uneven", *samples)
+    _, budget_price_ns = ask(compile_program, "uneven", *samples)
 
-    assert (prepaid_ns != NO_PRICE) == is_prepaid
+    assert (budget_price_ns != NO_PRICE) == is_prepaid
 
 
 def test_a_full_table_replaces_and_never_gives_another_ones_price(

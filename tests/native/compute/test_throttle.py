@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from support import Compile
-from support.throttle_model import run_case
+from support.shim.throttle_model import run_case
 
 US = 1000
 CHANGE_PART_NS = 50 * US  # of a change of processes, which who waited for its cap pays
@@ -15,9 +15,13 @@ CHANCE_NS = 7  # longer: other launches are samples then
 
 @pytest.mark.parametrize(
     ("percent", "kernel_ns", "in_a_row", "pause_ns"),
-    [(90, 2 * US, 1, 20 * US), (90, 2 * US, 2, 20 * US), (90, 5 * US, 4, 20 * US),
-     (99, 2 * US, 3, 10 * US)],
-)  # fmt: skip
+    [
+        (90, 2 * US, 1, 20 * US),
+        (90, 2 * US, 2, 20 * US),
+        (90, 5 * US, 4, 20 * US),
+        (99, 2 * US, 3, 10 * US),
+    ],
+)
 def test_launches_behind_others_are_booked_for_what_they_take(
     compile_program: Compile, percent: int, kernel_ns: int, in_a_row: int, pause_ns: int
 ) -> None:
@@ -52,3 +56,14 @@ def test_next_to_others_a_burst_is_as_long_as_one_alone(
 
     burst_ns = seen.busy_ns / seen.rounds * 100 / percent
     assert burst_ns > 800 * US
+
+
+@pytest.mark.parametrize("kernel_ns", [5 * US, 20 * US])
+@pytest.mark.parametrize("percent", [30, 99])
+def test_launches_behind_one_that_is_measured_are_prepaid(
+    compile_program: Compile, percent: int, kernel_ns: int
+) -> None:
+    """Batches of 2 ms, and each is as many launches as that takes."""
+    seen = run_case(compile_program, "paced", percent, kernel_ns, 1000, 0)
+
+    assert seen.prepaid > 0.8 * seen.launches

@@ -7,7 +7,7 @@ import pytest
 from support import Compile
 from support.waiting import PATIENCE_S
 
-SOURCES = ("libvgpu/src/driver/driver_processes.c", "libvgpu/src/compute/measure/own_samples.c")
+SOURCES = ("libvgpu/src/driver/driver_processes.c", "libvgpu/src/hooks/own_samples.c")
 
 
 def told(compile_program: Compile, *arguments: object) -> str:

@@ -6,11 +6,19 @@ import subprocess
 import pytest
 
 from support import IS_LONG, ROOT, Compile
-from support.native_programs import shim_files
+from support.shim.native_programs import shim_files
 from support.waiting import PATIENCE_S
 
-NAMES = ("vmm", "vmm_books", "vmm_records", "vmm_ranges", "vmm_address", "vmm_tiles",
-         "sparse_array", "allocation_map")  # fmt: skip
+NAMES = (
+    "vmm",
+    "vmm_books",
+    "vmm_records",
+    "vmm_ranges",
+    "vmm_address",
+    "vmm_tiles",
+    "sparse_array",
+    "allocation_map",
+)
 PURE = shim_files(*NAMES)
 CASES = re.findall(r"^    CASE\((\w+)\)", (ROOT / "tests/native/vmm_books.c").read_text(), re.M)
 ROUNDS, SEEDS = (300, 4) if IS_LONG else (100, 1)

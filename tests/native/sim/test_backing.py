@@ -7,7 +7,8 @@ import pytest
 
 from libvgpu.errors import UsageError
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run, start
+from support.lines import next_line
+from support.sim.programs import run, start
 from support.waiting import PATIENCE_S
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -68,8 +69,16 @@ check(cuda.cuMemFree(small)); count()
 say(counts=counts)
 """
     assert json.loads(run(machine, PROGRAM + code))["counts"] == [
-        0, 64 * KIB, 64 * KIB, 192 * KIB, 196 * KIB, 196 * KIB + MIB, 196 * KIB + MIB, 4 * KIB, 0,
-    ]  # fmt: skip
+        0,
+        64 * KIB,
+        64 * KIB,
+        192 * KIB,
+        196 * KIB,
+        196 * KIB + MIB,
+        196 * KIB + MIB,
+        4 * KIB,
+        0,
+    ]
 
 
 def test_rows_count_what_they_touch_and_what_they_share_once(machine: Machine) -> None:
@@ -115,7 +124,7 @@ say(bytes=[after.count(i + 1) for i in range(4)], full=full, freed=backed())
 
 def test_pools_arrays_and_managed_memory_count_as_well(machine: Machine) -> None:
     code = """
-from support.cuda_arrays import *
+from support.shim.cuda_arrays import *
 counts = []
 pooled = check(cuda.cuMemAllocAsync(MIB, 0))
 check(cuda.cuMemsetD8Async(pooled, 7, MIB, 0)); counts.append(backed())
@@ -145,8 +154,7 @@ def test_a_dead_process_gives_its_host_memory_back(machine: Machine) -> None:
     program = start(
         machine, PROGRAM + "fill(alloc(MIB), 7, MIB); say(backed=backed()); time.sleep(60)"
     )
-    assert program.stdout
-    assert json.loads(program.stdout.readline()) == {"backed": MIB}
+    assert json.loads(next_line(program)) == {"backed": MIB}
     assert machine.books()[0].backed_bytes == MIB
 
     program.kill()

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
-from support.measured import MIB, SHOWN, measured_machine, said_by, shown_memory
-from support.sim_programs import finish, start
-from support.sim_sharing import pair
+from support.lines import next_line, tell
+from support.sim.measured import MIB, SHOWN, measured_machine, said_by, shown_memory
+from support.sim.programs import finish, start
+from support.sim.sharing import pair
 
 INVALID_VALUE, OUT_OF_MEMORY = 1, 2
 KEYS = ("grew", "distinct_2mib", "most_in_one", "gap", "half_freed", "all_freed")
@@ -211,13 +212,11 @@ print("freed", flush=True)
 sys.stdin.readline()
 """,
     )
-    assert exporter.stdin and exporter.stdout
     try:
-        exporter.stdout.readline()
+        next_line(exporter)
         assert measured.books()[0].backed_bytes == 2 * 65536
-        exporter.stdin.write("\n")
-        exporter.stdin.flush()
-        exporter.stdout.readline()
+        tell(exporter)
+        next_line(exporter)
         assert measured.books()[0].backed_bytes == 0
     finally:
         finish(exporter, "\n")

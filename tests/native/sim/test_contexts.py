@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 MIB = 1 << 20
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, UNSUPPORTED_LIMIT = 1, 2, 201, 215
@@ -72,11 +72,18 @@ say(steps=steps, refused=refused, own=own, destroyed=destroyed, left=before - fr
 """
     threads = H100.sm_count * H100.threads_per_sm
     assert said(machine, code) == {
-        "steps": [[0, True, 64 * threads], [0, True, 16 * threads], [0, True, 0],
-                  [0, True, 1024 * threads]],
-        "refused": [OUT_OF_MEMORY, 1024, 1024 * threads], "own": [0, 1032 * threads],
-        "destroyed": 1024 * threads, "left": 0, "fresh": 0,
-    }  # fmt: skip
+        "steps": [
+            [0, True, 64 * threads],
+            [0, True, 16 * threads],
+            [0, True, 0],
+            [0, True, 1024 * threads],
+        ],
+        "refused": [OUT_OF_MEMORY, 1024, 1024 * threads],
+        "own": [0, 1032 * threads],
+        "destroyed": 1024 * threads,
+        "left": 0,
+        "fresh": 0,
+    }
 
 
 def test_a_heap_grows_into_the_last_free_byte(machine: Machine) -> None:

@@ -1,7 +1,7 @@
 """Graphs of the simulated driver: nodes of every kind, and what their launches do."""
 
 from libvgpu.sim import Machine
-from support.sim_graphs import said
+from support.sim.graphs import said
 
 INVALID_VALUE, NOT_SUPPORTED, LOSSY_QUERY = 1, 801, 402
 
@@ -357,9 +357,18 @@ say(then=took(If, 2, 5), otherwise=took(If, 2, 0), no_default=took(If, 2, 5, 0),
     )
 
     assert values == {
-        "then": 10, "otherwise": 11, "no_default": 11, "once": 10, "never": 0, "second": 11,
-        "none": 0, "host": INVALID_VALUE, "clone": INVALID_VALUE, "unused": INVALID_VALUE, "why": 5,
-    }  # fmt: skip
+        "then": 10,
+        "otherwise": 11,
+        "no_default": 11,
+        "once": 10,
+        "never": 0,
+        "second": 11,
+        "none": 0,
+        "host": INVALID_VALUE,
+        "clone": INVALID_VALUE,
+        "unused": INVALID_VALUE,
+        "why": 5,
+    }
 
 
 def test_external_semaphores_are_not_modelled(machine: Machine) -> None:

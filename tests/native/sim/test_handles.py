@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_programs import run, start
+from support.sim.programs import run, start
 from support.waiting import PATIENCE_S
 
 OBJECTS = """
@@ -60,8 +60,12 @@ USES = [
     ("event", "cuda.cuEventQuery(it)", "cuEventQuery", EVENT),
     ("event", "cuda.cuEventSynchronize(it)", "cuEventSynchronize", EVENT),
     ("event", "cuda.cuStreamWaitEvent(0, it, 0)", "cuStreamWaitEvent", EVENT),
-    ("event", "cuda.cuGraphAddEventRecordNode(empty, None, 0, it)",
-     "cuGraphAddEventRecordNode", EVENT),
+    (
+        "event",
+        "cuda.cuGraphAddEventRecordNode(empty, None, 0, it)",
+        "cuGraphAddEventRecordNode",
+        EVENT,
+    ),
     ("event", "cuda.cuEventDestroy(it)", "cuEventDestroy", EVENT),
     ("context", "cuda.cuCtxSetCurrent(it)", "cuCtxSetCurrent", CONTEXT),
     ("context", "cuda.cuCtxPushCurrent(it)", "cuCtxPushCurrent", CONTEXT),
@@ -75,7 +79,7 @@ USES = [
     ("graph", "cuda.cuGraphDestroy(it)", "cuGraphDestroy", GRAPH),
     ("exec", "cuda.cuGraphLaunch(it, 0)", "cuGraphLaunch", EXEC),
     ("exec", "cuda.cuGraphExecDestroy(it)", "cuGraphExecDestroy", EXEC),
-]  # fmt: skip
+]
 
 
 def said(machine: Machine, code: str) -> dict[str, object]:

@@ -8,8 +8,8 @@ import pytest
 from libvgpu.sim import PROFILES, Machine, parse_spec
 from libvgpu.sim.mig import Placed
 from libvgpu.sim.mig_parts import mig_devices
-from support.nvml_programs import answers
-from support.sim_programs import run
+from support.sim.nvml_programs import answers
+from support.sim.programs import run
 
 NOT_SUPPORTED, NOT_FOUND, INVALID_ARGUMENT, NO_DEVICE = 3, 6, 2, 100
 A100 = PROFILES["a100-40g"]
@@ -40,15 +40,21 @@ print(json.dumps([[nvml.nvmlDeviceGetName(part), nvml.nvmlDeviceGetUUID(part),
     said = answers(machine, LIST + code)
 
     assert [row[0].removeprefix(f"{A100.product} MIG ") for row in said] == [
-        "3g.20gb", "2g.10gb", "1g.5gb", "1g.5gb+me"
-    ]  # fmt: skip
+        "3g.20gb",
+        "2g.10gb",
+        "1g.5gb",
+        "1g.5gb+me",
+    ]
     assert [row[1] for row in said] == [part.uuid for part in machine.instances]
     assert [row[2] for row in said] == [2, 3, 9, 10]
     assert [row[3] >> 20 for row in said] == [19968, 9856, 4864, 4864]
     assert [row[4] for row in said] == [42, 28, 14, 14]
     assert machine.mig_layout(0) == (
-        Placed("2g.10gb", 0), Placed("1g.5gb", 2), Placed("1g.5gb+me", 3), Placed("3g.20gb", 4)
-    )  # fmt: skip
+        Placed("2g.10gb", 0),
+        Placed("1g.5gb", 2),
+        Placed("1g.5gb+me", 3),
+        Placed("3g.20gb", 4),
+    )
 
 
 @pytest.mark.parametrize("spec", ["a100-40g/mig=7g.40gb", "h200-141g/mig=1g.35gb*4"])
@@ -85,7 +91,7 @@ def test_an_instance_of_all_memory_has_number_zero(tmp_path: Path) -> None:
     code = """
 import subprocess
 child = subprocess.Popen([sys.executable, "-c", '''
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0)); open_context(); print("ready", flush=True); input()
 '''], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 child.stdout.readline()
@@ -136,13 +142,24 @@ print(json.dumps(dict(
     assert said["by_id"] is True
     said["info"].pop("version")
     assert said["info"] == {
-        "id": 20, "isP2pSupported": 0, "sliceCount": 1, "instanceCount": 1,
-        "multiprocessorCount": 14, "copyEngineCount": 1, "decoderCount": 1, "encoderCount": 0,
-        "jpegCount": 1, "ofaCount": 1, "memorySizeMB": 4864,
-    }  # fmt: skip
+        "id": 20,
+        "isP2pSupported": 0,
+        "sliceCount": 1,
+        "instanceCount": 1,
+        "multiprocessorCount": 14,
+        "copyEngineCount": 1,
+        "decoderCount": 1,
+        "encoderCount": 0,
+        "jpegCount": 1,
+        "ofaCount": 1,
+        "memorySizeMB": 4864,
+    }
     assert said["placements"] == [
-        [[0, 2], [2, 2], [4, 2], [6, 2]], [[0, 2], [2, 2], [4, 2]], [[0, 4], [4, 4]], [[0, 8]]
-    ]  # fmt: skip
+        [[0, 2], [2, 2], [4, 2], [6, 2]],
+        [[0, 2], [2, 2], [4, 2]],
+        [[0, 4], [4, 4]],
+        [[0, 8]],
+    ]
     assert said["capacity"] == [7, 4, 3, 2, 1]
     assert said["refusals"] == [INVALID_ARGUMENT, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_SUPPORTED]
 
@@ -185,14 +202,23 @@ print(json.dumps(dict(
     assert said == {
         "counts": [0, 1, 1, 0],
         "about": [[2, 9, 4, 4], [7, 20, 0, 1], [2, 9, 4, 4]],
-        "compute": [0, 2, 0, 3], "smaller": 0, "name": "MIG 1g.5gb", "shared": [0, 14, 1],
+        "compute": [0, 2, 0, 3],
+        "smaller": 0,
+        "name": "MIG 1g.5gb",
+        "shared": [0, 14, 1],
         "attributes": {
-            "multiprocessorCount": 42, "sharedCopyEngineCount": 3, "sharedDecoderCount": 2,
-            "sharedEncoderCount": 0, "sharedJpegCount": 0, "sharedOfaCount": 0,
-            "gpuInstanceSliceCount": 3, "computeInstanceSliceCount": 3, "memorySizeMB": 19968,
+            "multiprocessorCount": 42,
+            "sharedCopyEngineCount": 3,
+            "sharedDecoderCount": 2,
+            "sharedEncoderCount": 0,
+            "sharedJpegCount": 0,
+            "sharedOfaCount": 0,
+            "gpuInstanceSliceCount": 3,
+            "computeInstanceSliceCount": 3,
+            "memorySizeMB": 19968,
         },
         "refusals": [NOT_FOUND, NOT_SUPPORTED, NOT_FOUND, NOT_SUPPORTED],
-    }  # fmt: skip
+    }
 
 
 def test_the_first_version_of_a_uuid_is_of_the_gpu(tmp_path: Path) -> None:

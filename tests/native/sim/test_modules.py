@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 MIB = 1 << 20
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, NO_BINARY, INVALID_PTX = 1, 2, 200, 209, 218
 NOT_FOUND, INVALID_HANDLE, CONTEXT_DESTROYED, NOT_PERMITTED, NOT_SUPPORTED = 500, 400, 709, 800, 801
 
 PRELUDE = """
-from support.device_code import *
+from support.shim.device_code import *
 F = cuda.CUfunction_attribute
 def free(): return check(cuda.cuMemGetInfo())[0]
 def load(image): return check(cuda.cuModuleLoadData(image))
@@ -116,9 +116,16 @@ say(threads=attribute_of(function, "MAX_THREADS_PER_BLOCK"),
     fourth=int(cuda.cuFuncGetParamInfo(function, 3)[0]))
 '''
     assert said(machine, code) == {
-        "threads": 128, "shared": 1512, "dynamic": 49152 - 1512, "local": 48, "registers": 24,
-        "ptx": 50, "binary": 90, "parameters": [[0, 4], [8, 8], [16, 24]], "fourth": INVALID_VALUE,
-    }  # fmt: skip
+        "threads": 128,
+        "shared": 1512,
+        "dynamic": 49152 - 1512,
+        "local": 48,
+        "registers": 24,
+        "ptx": 50,
+        "binary": 90,
+        "parameters": [[0, 4], [8, 8], [16, 24]],
+        "fourth": INVALID_VALUE,
+    }
 
 
 UNFIT = {
@@ -262,9 +269,16 @@ say(unused=unused, one=one, two=two, apart=int(first) != int(second), same=same,
     owner=owner, back=back, left=before - free())
 """
     assert said(machine, code) == {
-        "unused": 0, "one": 4 * MIB, "two": 8 * MIB, "apart": True, "same": True,
-        "unload": NOT_PERMITTED, "owner": True, "back": 4 * MIB, "left": 0,
-    }  # fmt: skip
+        "unused": 0,
+        "one": 4 * MIB,
+        "two": 8 * MIB,
+        "apart": True,
+        "same": True,
+        "unload": NOT_PERMITTED,
+        "owner": True,
+        "back": 4 * MIB,
+        "left": 0,
+    }
 
 
 def test_a_library_names_its_kernels_and_its_managed_variables(machine: Machine) -> None:

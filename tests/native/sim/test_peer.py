@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 
 @pytest.fixture
@@ -57,15 +57,23 @@ say(before=disable(other), flags=enable(other, 1), itself=enable(one), foreign=e
     renewed=[int(cuda.cuDevicePrimaryCtxRetain(1)[0]), disable(other), enable(other)])
 """
     assert json.loads(run(three, PEERS + code)) == {
-        "before": 705, "flags": 1, "itself": 201, "foreign": 217, "nobody": 201,
-        "twice": [0, 704], "back": [705, 0], "after": [0, 705], "again": 0, "reset": 0,
+        "before": 705,
+        "flags": 1,
+        "itself": 201,
+        "foreign": 217,
+        "nobody": 201,
+        "twice": [0, 704],
+        "back": [705, 0],
+        "after": [0, 705],
+        "again": 0,
+        "reset": 0,
         "renewed": [0, 705, 0],
-    }  # fmt: skip
+    }
 
 
 def test_bytes_go_from_one_gpu_to_the_other(three: Machine) -> None:
     code = """
-from support.cuda_arrays import *
+from support.shim.cuda_arrays import *
 data = os.urandom(1 << 20)
 mine = check(cuda.cuMemAlloc(len(data)))
 check(cuda.cuMemcpyHtoD(mine, data, len(data)))

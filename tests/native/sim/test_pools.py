@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
-from support.sim_sharing import VMM
+from support.sim.programs import run
+from support.sim.sharing import VMM
 
 MIB = 1 << 20
 
@@ -160,10 +160,18 @@ say(data=read(piece, 4).decode(), charged=charged(), used=attribute(first, "USED
     none=code(cuda.cuMemGetMemPool(place("INVALID"), pinned)))
 """
     assert said_by(machine, code) == {
-        "data": "host", "charged": 0, "used": 5 * MIB, "alike": True, "apart": True,
-        "foreign": 101, "set": [0, 1], "chosen": True, "again": True, "undestroyable": 1,
+        "data": "host",
+        "charged": 0,
+        "used": 5 * MIB,
+        "alike": True,
+        "apart": True,
+        "foreign": 101,
+        "set": [0, 1],
+        "chosen": True,
+        "again": True,
+        "undestroyable": 1,
         "none": 1,
-    }  # fmt: skip
+    }
 
 
 def test_the_current_pool_is_found_by_device_and_by_location(machine: Machine) -> None:

@@ -3,10 +3,10 @@
 import json
 
 from libvgpu.sim import Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 OBJECTS = """
-from support.cuda_arrays import *
+from support.shim.cuda_arrays import *
 open_context()
 KIND = cuda.CUresourcetype
 NORMALIZED, SEAMLESS = cuda.CU_TRSF_NORMALIZED_COORDINATES, cuda.CU_TRSF_SEAMLESS_CUBEMAP
@@ -58,9 +58,16 @@ say(array=int(resource.res.array.hArray) == int(flat), flags=how.flags, most=how
     gone=int(cuda.cuTexObjectGetResourceDesc(seen)[0]), unknown=int(cuda.cuTexObjectDestroy(99)[0]))
 """
     assert json.loads(run(machine, OBJECTS + code)) == {
-        "array": True, "flags": 2, "most": 3, "view": [0x16, 64], "apart": True, "no_view": 1,
-        "destroyed": [0, 1], "gone": 1, "unknown": 1,
-    }  # fmt: skip
+        "array": True,
+        "flags": 2,
+        "most": 3,
+        "view": [0x16, 64],
+        "apart": True,
+        "no_view": 1,
+        "destroyed": [0, 1],
+        "gone": 1,
+        "unknown": 1,
+    }
 
 
 def test_textures_of_memory_need_good_addresses(machine: Machine) -> None:
@@ -77,9 +84,18 @@ say(row=code(of_memory(address, 1 << 16)), beyond=code(of_memory(address, (1 << 
     cube=code(of_array(array(64, 64, 6, Flags=cuda.CUDA_ARRAY3D_CUBEMAP)), SEAMLESS))
 """
     assert json.loads(run(machine, OBJECTS + code)) == {
-        "row": 0, "beyond": 1, "crooked": 1, "form": 1, "rows": 0, "low": 1, "narrow": 1, "odd": 1,
-        "view": 1, "seam": 1, "cube": 0,
-    }  # fmt: skip
+        "row": 0,
+        "beyond": 1,
+        "crooked": 1,
+        "form": 1,
+        "rows": 0,
+        "low": 1,
+        "narrow": 1,
+        "odd": 1,
+        "view": 1,
+        "seam": 1,
+        "cube": 0,
+    }
 
 
 def test_a_mipmapped_texture_has_normalised_coordinates(machine: Machine) -> None:

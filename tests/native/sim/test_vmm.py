@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run, start
-from support.sim_sharing import GRANULE, VMM
+from support.lines import expect, next_line
+from support.sim.programs import run, start
+from support.sim.sharing import GRANULE, VMM
 from support.waiting import PATIENCE_S
 
 
@@ -97,9 +98,17 @@ answers["wrong size"] = int(cuda.cuMemAddressFree(place, GRANULE)[0])
 say(**answers)
 """
     assert said_by(machine, code) == {
-        "reserved": 1, "unmapped": 1, "half": [0, 1, 0], "mapped": 1, "flags": [0, 3],
-        "granted": 0, "part": 1, "taken": [0, 1, 0], "free": [1, 1], "wrong size": 1,
-    }  # fmt: skip
+        "reserved": 1,
+        "unmapped": 1,
+        "half": [0, 1, 0],
+        "mapped": 1,
+        "flags": [0, 3],
+        "granted": 0,
+        "part": 1,
+        "taken": [0, 1, 0],
+        "free": [1, 1],
+        "wrong size": 1,
+    }
 
 
 def test_wrong_sizes_and_handles_are_refused(machine: Machine) -> None:
@@ -123,9 +132,18 @@ say(granularity=int(size), uneven=code(cuda.cuMemCreate(GRANULE + 4096, properti
     released=code(cuda.cuMemRelease(12345)), used=used())
 """
     assert said_by(machine, code) == {
-        "granularity": GRANULE, "uneven": 1, "nothing": 1, "device": 101, "fabric": 801,
-        "too_much": 2, "unknown": 1, "larger": 1, "outside": 1, "released": 1, "used": 1,
-    }  # fmt: skip
+        "granularity": GRANULE,
+        "uneven": 1,
+        "nothing": 1,
+        "device": 101,
+        "fabric": 801,
+        "too_much": 2,
+        "unknown": 1,
+        "larger": 1,
+        "outside": 1,
+        "released": 1,
+        "used": 1,
+    }
 
 
 def test_a_handle_is_found_by_address_and_tells_its_properties(machine: Machine) -> None:
@@ -281,8 +299,7 @@ say(shown=shown.decode(), refused=refused, used=used(),
 
 def test_a_killed_process_gives_its_pieces_back(machine: Machine) -> None:
     program = start(machine, VMM + "open_context(); create(9); print('ready', flush=True); input()")
-    assert program.stdout
-    assert program.stdout.readline() == "ready\n"
+    expect(program)
     assert machine.books()[0].memory_used_bytes == 9 * GRANULE
 
     program.kill()
@@ -331,8 +348,7 @@ input()
 """
     program = start(machine, VMM + code)
     try:
-        assert program.stdout
-        assert json.loads(program.stdout.readline()) == {"granted": 0, "wrote": 0}
+        assert json.loads(next_line(program)) == {"granted": 0, "wrote": 0}
         used = [each.memory_used_bytes for each in machine.books()]
         assert used == [PROFILES["t4"].context_bytes, 3 * GRANULE]
     finally:

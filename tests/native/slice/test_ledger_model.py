@@ -40,10 +40,17 @@ class LedgerMachine(RuleBasedStateMachine):
         lib.limits_format(self.limits_file, DEVICES)
         self.callback = ffi.callback("int(void *, uint32_t)", lambda _, slot: slot in self.living)
         self.ledgers = [
-            ffi.new("struct ledger *", {"usage": self.usage, "limits": self.limits_file,
-                                        "device": device, "is_held": self.callback})
+            ffi.new(
+                "struct ledger *",
+                {
+                    "usage": self.usage,
+                    "limits": self.limits_file,
+                    "device": device,
+                    "is_held": self.callback,
+                },
+            )
             for device in range(DEVICES)
-        ]  # fmt: skip
+        ]
         self.living: set[int] = set()
         self.held = [[0] * SLOTS for _ in range(DEVICES)]
         self.limit = [0] * DEVICES

@@ -12,8 +12,8 @@ from deviceplugin.inventory.health import XID_COUNTS_S
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmissionFailed, AdmittedPod
 from deviceplugin.testing.records import AdmittedContainer
+from support.world.histories import CORE, MEMORY, History, Life
 
-from ..histories import CORE, MEMORY, History, Life
 from .node import WorldNode
 from .turns import Turn
 
@@ -42,10 +42,15 @@ class UnderFaults(History):
     def step(self, kind: str) -> None:
         """Lives one step; a fault begins and goes on meanwhile."""
         faults: dict[str, Callable[[], None]] = {
-            "list": self._list, "away": self._away, "gpu": self._lose_gpu, "clock": self._set_clock,
-            "full": self._fill, "stream": self._lose_stream, "silent": self._silence,
+            "list": self._list,
+            "away": self._away,
+            "gpu": self._lose_gpu,
+            "clock": self._set_clock,
+            "full": self._fill,
+            "stream": self._lose_stream,
+            "silent": self._silence,
             "power": self._cut_power,
-        }  # fmt: skip
+        }
         self._check_starts()
         if kind in faults:
             self.faults += 1

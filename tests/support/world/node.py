@@ -131,9 +131,15 @@ class WorldNode:
         self.disk.process = process
         self._stop: Any = Event(self.turns)
         settings = AgentSettings(
-            self.config, self.kubelet_dir, self.state_dir, self.run_dir, "127.0.0.1:0", NODE,
-            spawn_mps=False, watch_health=True,
-        )  # fmt: skip
+            self.config,
+            self.kubelet_dir,
+            self.state_dir,
+            self.run_dir,
+            "127.0.0.1:0",
+            NODE,
+            spawn_mps=False,
+            watch_health=True,
+        )
         stop = cast(threading.Event, self._stop)
         self._main = self.turns.begin(
             process, lambda: agent.run(settings, self.inventory, stop), "agent"
@@ -222,8 +228,8 @@ class WorldNode:
         """Returns whether the kubelet has all that the agent offers."""
         if self._world.said is None:
             return False
-        resources = self._world.said.state()["resources"]
-        return all(each["registered_at"] is not None for each in cast(Any, resources))
+        resources = self._world.said.state().resources
+        return all(each.registered_at is not None for each in resources)
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
         """Lets time pass until something is so; it has to be within some minutes."""

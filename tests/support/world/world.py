@@ -18,8 +18,8 @@ from werkzeug.test import Client
 from deviceplugin import agent, runtime
 from deviceplugin.http.agent_state import AgentState
 from deviceplugin.http.control_api import ControlApi
-from deviceplugin.http.listeners import AGENT_SOCKET
 from deviceplugin.http.metrics import Metrics
+from deviceplugin.pages import AGENT_SOCKET
 from deviceplugin.settings import AgentSettings
 from vgpuctl import agent_client
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import nulldriver
 from benchmarks.gpu import SimulatedGpu
 from benchmarks.program_plans import Loop
 from benchmarks.silicon import bench, calls, played, turns
@@ -74,8 +75,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     for module in (bench, played, turns):
         monkeypatch.setattr(module, "started", started)
     monkeypatch.setattr(calls, "run", run)
-    for module in (bench, calls, played, turns):
-        monkeypatch.setattr(module, "build_client", lambda name, *_: Path(name))
+    monkeypatch.setattr(nulldriver, "build_client", lambda name, driver, *_: driver.parent / name)
     return given
 
 

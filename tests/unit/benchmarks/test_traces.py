@@ -24,7 +24,6 @@ from libvgpu.sim.calibration import call_names, find_calibration
 MS_NS = 10**6
 LAUNCH_NS = call_ns("cuLaunchKernel")
 SYNC_NS = call_ns("cuStreamSynchronize")
-RESULTS = DIRECTORY.parent / "results" / "driver-h100-2026-11-23.json"
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -174,8 +173,14 @@ def test_the_script_has_a_line_for_each_driver_call() -> None:
     lines = script(make_plan(_trace(_launch(), wait, copy, plain_step_ms=1))).splitlines()
 
     assert lines[:7] == [
-        "trace 1", "kinds 1", "streams 3", "events 5", "bytes 9", "sync_steps 0", "step 3",
-    ]  # fmt: skip
+        "trace 1",
+        "kinds 1",
+        "streams 3",
+        "events 5",
+        "bytes 9",
+        "sync_steps 0",
+        "step 3",
+    ]
     assert lines[7] == "cuLaunchKernel 0 0 1 32 0 1000 0"
     assert lines[8] == "cuStreamWaitEvent 2 4 0 0 0 0 0"
     assert re.fullmatch(r"cuMemcpyHtoDAsync-pageable 0 0 0 0 9 0 \d+", lines[9])
@@ -211,7 +216,7 @@ def _first_row(form: dict[str, Any]) -> dict[str, Any]:
         (lambda f: f["steps"][1].append(3), "step 2, row 3: ", "is a int, must be an object"),
         (lambda f: f["steps"][1][1].update(copy="up"), "step 2, row 2: ", "key 'copy' is 'up'"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_value_is_told_with_file_and_place(
     change: Change, place: str, why: str, tmp_path: Path
 ) -> None:

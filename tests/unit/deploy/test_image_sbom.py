@@ -14,9 +14,13 @@ from deploy.image.sbom import Component, document, licence_of
 CREATED = "2026-11-25T12:00:00Z"
 IMAGE = Component("vgpu-image", "0.1.0", "pkg:oci/vgpu@0.1.0", purpose="CONTAINER")
 DASH = Component(
-    "dash", "0.5.12-2", "pkg:deb/debian/dash@0.5.12-2?arch=amd64", licence_comment="by Debian: BSD",
-    sha256="a" * 64, source="http://deb.debian.org/debian/pool/main/d/dash/dash.deb",
-)  # fmt: skip
+    "dash",
+    "0.5.12-2",
+    "pkg:deb/debian/dash@0.5.12-2?arch=amd64",
+    licence_comment="by Debian: BSD",
+    sha256="a" * 64,
+    source="http://deb.debian.org/debian/pool/main/d/dash/dash.deb",
+)
 CLICK = Component("click", "8.5.1", "pkg:pypi/click@8.5.1", "BSD-3-Clause", sha256="b" * 64)
 
 
@@ -30,11 +34,14 @@ def test_the_reference_library_finds_no_fault(tmp_path: Path) -> None:
 
     assert [each.validation_message for each in validate_full_spdx_document(found)] == []
     assert {each.name: each.version for each in found.packages} == {
-        "vgpu-image": "0.1.0", "dash": "0.5.12-2", "click": "8.5.1",
-    }  # fmt: skip
+        "vgpu-image": "0.1.0",
+        "dash": "0.5.12-2",
+        "click": "8.5.1",
+    }
     assert {each.checksums[0].value for each in found.packages if each.checksums} == {
-        "a" * 64, "b" * 64,
-    }  # fmt: skip
+        "a" * 64,
+        "b" * 64,
+    }
 
 
 def test_the_reference_library_would_find_a_fault(tmp_path: Path) -> None:

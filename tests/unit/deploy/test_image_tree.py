@@ -75,15 +75,19 @@ def test_a_layer_is_sorted_of_one_time_and_roots(tmp_path: Path) -> None:
     members = layer(tmp_path / "layer.tar", made)
 
     names = [each.name for each in members]
-    assert names == sorted(names) == ["etc", "etc/a", "etc/link", "tmp", "usr", "usr/bin",
-                                      "usr/bin/z"]  # fmt: skip
+    assert (
+        names == sorted(names) == ["etc", "etc/a", "etc/link", "tmp", "usr", "usr/bin", "usr/bin/z"]
+    )
     assert {(each.uid, each.gid, each.uname, each.gname, each.mtime) for each in members} == {
         (0, 0, "root", "root", EPOCH_S)
     }
     modes = {each.name: each.mode for each in members}
     assert (modes["etc/a"], modes["usr/bin/z"], modes["tmp"], modes["etc"]) == (
-        0o644, 0o755, 0o1777, 0o755,
-    )  # fmt: skip
+        0o644,
+        0o755,
+        0o1777,
+        0o755,
+    )
 
 
 def test_a_layer_does_not_depend_on_the_order_of_its_making() -> None:

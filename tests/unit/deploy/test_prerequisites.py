@@ -49,12 +49,15 @@ def test_what_is_missing_is_said_with_what_helps(
     for name, body in {**STAND_INS, **programs}.items():
         if body is not None:
             (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-            os.chmod(tmp_path / name, 0o755)
+            os.chmod(tmp_path / name, 0o755)  # noqa: S103 - a program
 
     done = subprocess.run(
         ["/bin/sh", str(ROOT / "deploy/dev/install-prerequisites.sh")],
-        env={"PATH": str(tmp_path), **variables}, capture_output=True, text=True, check=False,
+        env={"PATH": str(tmp_path), **variables},
+        capture_output=True,
+        text=True,
+        check=False,
         timeout=PATIENCE_S,
-    )  # fmt: skip
+    )
 
     assert (done.stderr.strip(), done.returncode) == (sentence, 1 if sentence else 0)

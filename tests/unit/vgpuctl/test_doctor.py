@@ -8,19 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from deviceplugin.pages.state import (
+    AgentReport,
+    ReportedAgent,
+    ReportedConfig,
+    ReportedInjection,
+    ReportedProcess,
+    ReportedResource,
+    ReportedWatch,
+)
 from libvgpu.errors import VgpuError
 from vgpuctl.__main__ import main
-from vgpuctl.agent_client import (
-    AgentOfReport,
-    AgentReport,
-    AgentUnreachable,
-    ConfigOfReport,
-    InjectionOfReport,
-    ProcessOfReport,
-    ResourceOfReport,
-    WatchOfReport,
-)
+from vgpuctl.agent_client import AgentUnreachable
 from vgpuctl.doctor import agent_checks, driver, node_checks
 from vgpuctl.doctor.examine import connect_problem
 from vgpuctl.doctor.finding import FAIL, OK, WARN, Finding
@@ -36,14 +37,18 @@ REFUSED = ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
 def report(error: str | None = None, registered_at: float | None = 1.0) -> AgentReport:
     return AgentReport(
-        agent=AgentOfReport("0.1.0", 7, "n1", 0.0),
-        config=ConfigOfReport("/etc/c.yaml", "0123456789abcdef", 2, error, None),
-        resources=[
-            ResourceOfReport("nvidia.com/vgpu-core", 1.0),
-            ResourceOfReport("nvidia.com/vgpu-memory", registered_at),
-        ],
+        agent=ReportedAgent("0.1.0", 7, "n1", 0.0),
+        config=ReportedConfig("/etc/c.yaml", "0123456789abcdef", 2, error, None),
+        resources=(
+            ReportedResource("nvidia.com/vgpu-core", 1.0),
+            ReportedResource("nvidia.com/vgpu-memory", registered_at),
+        ),
         shim_build="abc",
     )
+
+
+def with_config(**values: Any) -> AgentReport:
+    return replace(report(), config=replace(report().config, **values))
 
 
 def run_directory(**seen: Any) -> node_checks.RunDirectory:
@@ -209,8 +214,7 @@ def test_an_agent_is_missed_only_on_a_node_and_by_who_may_ask_it() -> None:
 
 
 def test_a_loop_that_stands_still_fails() -> None:
-    stuck = report()
-    stuck.loop_problem = "the loop has not turned for 60 s"
+    stuck = replace(report(), loop_problem="the loop has not turned for 60 s")
 
     assert agent_checks.agent(stuck, 0.0, is_node=True).level == FAIL
 
@@ -225,13 +229,13 @@ def test_a_rejected_config_fails_with_its_last_error() -> None:
 
 
 def test_the_named_config_is_named_and_a_label_that_is_not_told_warns() -> None:
-    named = report()
-    named.config.name, named.config.chosen_by = "a100", "label nvidia.com/device-plugin.config"
-    named.config.label_problem = "the API server answers 403"
-    empty = report()
-    empty.config.chosen_by = "fallback empty"
-    kept = report("config file /etc/c.yaml cannot be read: No such file")
-    kept.config.is_kept = True
+    named = with_config(
+        name="a100",
+        chosen_by="label nvidia.com/device-plugin.config",
+        label_problem="the API server answers 403",
+    )
+    empty = with_config(chosen_by="fallback empty")
+    kept = with_config(error="config file /etc/c.yaml cannot be read: No such file", is_kept=True)
 
     good, warned = agent_checks.config(named)
 
@@ -248,8 +252,7 @@ def test_the_named_config_is_named_and_a_label_that_is_not_told_warns() -> None:
 
 def test_resources_that_are_not_registered_fail_by_name() -> None:
     missing = agent_checks.resources(report(registered_at=None))
-    nothing = report()
-    nothing.resources = []
+    nothing = replace(report(), resources=())
 
     assert missing.level == FAIL
     assert missing.message.endswith(": nvidia.com/vgpu-memory")
@@ -259,19 +262,20 @@ def test_resources_that_are_not_registered_fail_by_name() -> None:
 
 
 def test_resources_that_the_kubelet_does_not_listen_to_fail_by_name() -> None:
-    found = report()
-    found.unheard_resources = ["nvidia.com/vgpu-core"]
+    unheard = replace(report(), unheard_resources=("nvidia.com/vgpu-core",))
 
-    silent = agent_checks.resources(found)
+    silent = agent_checks.resources(unheard)
 
     assert silent.level == FAIL
     assert silent.message == "registered, but the kubelet does not listen: nvidia.com/vgpu-core"
 
 
 def test_gpus_of_which_nothing_is_offered_are_named_with_why() -> None:
-    found = report()
-    found.withheld_gpus = {"GPU-0": "it is in MIG mode"}
-    found.unmatched_entries = ["sharing.fractional[0]"]
+    found = replace(
+        report(),
+        withheld_gpus={"GPU-0": "it is in MIG mode"},
+        unmatched_entries=("sharing.fractional[0]",),
+    )
 
     first, second = agent_checks.gpus(found)
 
@@ -281,17 +285,16 @@ def test_gpus_of_which_nothing_is_offered_are_named_with_why() -> None:
 
 
 def test_what_uses_a_gpu_without_the_shim_is_a_warning() -> None:
-    found = report()
-    assert agent_checks.watch(found) == []
-    found.watch = WatchOfReport(
+    assert agent_checks.watch(report()) == []
+    seen = ReportedWatch(
         problem="no pids",
         bypassing_count=3,
         foreign_count=1,
-        bypassing=[ProcessOfReport("GPU-0", 7, "x", 2 << 30, "a1", "ns/pod/c")],
-        foreign=[ProcessOfReport("GPU-0", 8, "y")],
+        bypassing=(ReportedProcess("GPU-0", 7, "x", 2 << 30, "a1", "ns/pod/c"),),
+        foreign=(ReportedProcess("GPU-0", 8, "y"),),
     )
 
-    findings = agent_checks.watch(found)
+    findings = agent_checks.watch(replace(report(), watch=seen))
 
     assert levels(findings) == [WARN] * 4
     assert [finding.message for finding in findings] == [
@@ -303,17 +306,19 @@ def test_what_uses_a_gpu_without_the_shim_is_a_warning() -> None:
 
 
 def test_how_containers_get_their_gpus_is_a_line() -> None:
-    told = InjectionOfReport(["cdi-cri"], "containerd 2.1 does CDI", [], "/var/run/cdi/a.json")
+    told = ReportedInjection(("cdi-cri",), "containerd 2.1 does CDI", (), "/var/run/cdi/a.json")
 
     (found,) = injection(told)
 
     assert (found.check, found.level) == ("injection", OK)
     assert found.message == "cdi-cri, CDI spec /var/run/cdi/a.json: containerd 2.1 does CDI"
-    assert injection(InjectionOfReport()) == []
+    assert injection(ReportedInjection()) == []
 
 
 def test_what_keeps_containers_from_their_gpus_fails() -> None:
-    told = InjectionOfReport(["envvar"], "so it is", ["nvidia"], problems=["no driver", "no spec"])
+    told = ReportedInjection(
+        ("envvar",), "so it is", ("nvidia",), problems=("no driver", "no spec")
+    )
 
     findings = injection(told)
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.cdi.strategy import RuntimeFacts
+from deviceplugin.pages.state import AgentReport, ReportedAgent, ReportedConfig
 from deviceplugin.watch.pid_visibility import sees_node_pids
-from support.doctor import put
-from vgpuctl.agent_client import AgentOfReport, AgentReport, ConfigOfReport
+from support.node.doctor import put
 from vgpuctl.doctor import (
     driver_match,
     image_checks,
@@ -30,9 +30,9 @@ def process(pid: int, *files: str, owner: str = "ns/p/c", seen: bool = True) -> 
 
 
 def report(publish_problem: str = "") -> AgentReport:
-    agent = AgentOfReport("0.1.0", 7, "n1", 0.0)
-    config = ConfigOfReport("/etc/c.yaml", "0123456789abcdef", 2)
-    return AgentReport(agent, config, [], "abc", publish_problem=publish_problem)
+    agent = ReportedAgent("0.1.0", 7, "n1", 0.0)
+    config = ReportedConfig("/etc/c.yaml", "0123456789abcdef", 2)
+    return AgentReport(agent, config, (), "abc", publish_problem=publish_problem)
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ from vgpuctl.commands import ps, status
 from vgpuctl.commands.status import fragmentation
 from vgpuctl.fitting import width
 from vgpuctl.node_gpus import seen_gpus
-from vgpuctl.observe import gpu_rows, process_rows
-from vgpuctl.render import print_listing
+from vgpuctl.observe import GpuState, gpu_rows, process_rows
+from vgpuctl.render import Row, print_listing
 
 GIB = 1 << 30
 Shown = pytest.CaptureFixture[str]
@@ -112,7 +112,8 @@ def test_a_listing_fits_every_terminal(
 ) -> None:
     """No line is longer than the terminal, no row takes two, and no heading and no id is cut."""
     slices = read_slices(run_dir)
-    listed, columns = process_rows(slices), (*ps.COLUMNS, *(ps.WIDE if verb == "ps -w" else ()))
+    columns = (*ps.COLUMNS, *(ps.WIDE if verb == "ps -w" else ()))
+    listed: list[Row] = [*process_rows(slices)]
     first, second = (dict(row) for row in listed[:2])
     first |= {"pod": "inference-server-7d9f8b6c5-x2x4k", "memory_used_bytes": 3 * GIB + 12345678}
     first |= {"pending": ["memory"], "refused_count": 12, "share_percent": 29.9}
@@ -123,8 +124,8 @@ def test_a_listing_fits_every_terminal(
     }
     listed = [first, second, *listed[2:]]
     if "status" in verb:
-        gpus = gpu_rows(seen_gpus()[0], slices)
-        listed, columns = [{**row, "health": "", "drains": ""} for row in gpus], status.COLUMNS
+        listed = [*gpu_rows(seen_gpus()[0], slices, lambda uuid: GpuState("", ""))]
+        columns = status.COLUMNS
     if "kubectl" in verb:
         listed = of_node(node, listed)
         columns = (NODE_COLUMN, *columns)

@@ -12,34 +12,54 @@ import pytest
 from libvgpu import allocation_dirs, region
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from support import ROOT
-from support.output_schemas import check, shipped
+from support.output_schemas import check
 from vgpuctl.__main__ import main
 from vgpuctl.output.__main__ import main as write
 from vgpuctl.output.rows import Version
 from vgpuctl.output.schemas import (
-    OUTPUTS,
-    PAGES,
     breaks,
     demands,
     file_name,
-    page_file_name,
     schema_of,
     schema_of_page,
 )
 from vgpuctl.render import OUTPUT_VERSION
 
-
-@pytest.mark.parametrize("verb", OUTPUTS)
-def test_what_is_shipped_is_what_the_types_say(verb: str) -> None:
-    assert shipped(verb) == schema_of(verb), "make fmt writes it"
-    jsonschema.Draft202012Validator.check_schema(shipped(verb))
+FOUND = {"version": 1, "check": "mps", "level": "ok", "message": "", "fix": ""}
+NODE_FOUND = FOUND | {"node": "n1"}
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_the_pages_are_what_the_types_say(page: str) -> None:
-    found = json.loads((ROOT / "docs/schemas" / page_file_name(page)).read_text())
-    assert found == schema_of_page(page), "make fmt writes it"
-    jsonschema.Draft202012Validator.check_schema(found)
+@pytest.mark.parametrize(("output", "row"), [("doctor", FOUND), ("kubectl-doctor", NODE_FOUND)])
+def test_an_object_has_the_keys_of_its_schema_and_no_other(
+    output: str, row: dict[str, object]
+) -> None:
+    assert check(output, json.dumps([row, row])) == [row, row]
+
+    others = [row | {"more": ""}, row | {"level": "odd"}]
+    others += [{key: row[key] for key in row if key != name} for name in row]
+    for other in others:
+        with pytest.raises(jsonschema.ValidationError):
+            check(output, json.dumps([row, other]))
+
+
+def test_the_parts_of_an_object_have_no_other_key() -> None:
+    faults = {"delay_ns": 0, "code": 0, "code_count": 0}
+    row: dict[str, object] = {
+        "version": 1,
+        "name": None,
+        "directory": "",
+        "cuda_version": "",
+        "gpus": [],
+    }
+    check("sim list", json.dumps([row | {"call_faults": faults}]))
+
+    with pytest.raises(jsonschema.ValidationError, match="'more' was unexpected"):
+        check("sim list", json.dumps([row | {"call_faults": faults | {"more": 0}}]))
+
+
+@pytest.mark.parametrize("schema", sorted((ROOT / "docs/schemas").iterdir()), ids=lambda p: p.name)
+def test_what_is_shipped_is_a_schema(schema: Path) -> None:
+    jsonschema.Draft202012Validator.check_schema(json.loads(schema.read_text()))
 
 
 def test_a_page_that_lacks_what_came_later_is_still_read() -> None:

@@ -182,8 +182,11 @@ def test_nothing_is_imported_that_a_table_in_a_pipe_does_not_need() -> None:
     with tempfile.TemporaryDirectory() as run_dir:
         done = subprocess.run(
             [sys.executable, "-c", program, run_dir],
-            cwd=ROOT, capture_output=True, text=True, check=True,
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
     assert done.stdout == "[]\n"
 
 

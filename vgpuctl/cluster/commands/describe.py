@@ -11,18 +11,20 @@ from typing import Any
 
 import click
 
-from deviceplugin.http.node_slices import NodeSlices
-from deviceplugin.store.event_file import KeptEvent
+from deviceplugin.pages.events import KeptEvent
+from deviceplugin.pages.slices import NodeSlices
+from deviceplugin.pages.state import AgentReport
 from libvgpu.allocation_dirs import AllocationDir, allocation_directory
 from libvgpu.errors import UnknownAllocation, VgpuError
 
-from ...agent_client import AgentReport
 from ...commands.describe import ids_among, show, unknown
 from ...describe.container import describe_container
 from ...describe.gpu import describe_gpu
 from ...examples import examples
 from ...observe import SeenGpu, gpu_rows
 from ...options import output_option
+from ...output.facts import Container
+from ...render import Row
 from ...top.frame import TopGpu
 from ...top.rates import Rates, TopRow
 from ..listing import say_problems, seen
@@ -104,7 +106,7 @@ def _slices_of(
 
 def _facts(
     node: Nodes, name: str, before: NodeSlices, ids: Sequence[str], gpu: SeenGpu | None
-) -> list[dict[str, Any]]:
+) -> list[Row]:
     rates = Rates()
     rates.look(before.slices, before.clock_s)
     report = _said(node.reports())
@@ -133,7 +135,7 @@ def _containers(
     rows: Sequence[TopRow],
     report: AgentReport | None,
     events: Sequence[KeptEvent],
-) -> list[dict[str, Any]]:
+) -> list[Container]:
     gpus = {
         each.gpu.uuid: TopGpu(each.gpu.name, each.gpu.product, each.gpu.memory_bytes)
         for each in seen(page.gpus)

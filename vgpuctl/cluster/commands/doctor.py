@@ -12,7 +12,8 @@ from dataclasses import asdict
 
 import click
 
-from ...agent_client import AgentReport
+from deviceplugin.pages.state import AgentReport
+
 from ...doctor import agent_checks, injection_check, pid_checks, published_check
 from ...doctor.finding import FAIL, OK, Finding, fail
 from ...examples import examples

@@ -12,16 +12,18 @@ from typing import Any
 
 import click
 
-from deviceplugin.config.loading import LimitRule, parse_config
+from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Owner
+from deviceplugin.model.limit_rules import LimitRule
 from libvgpu.errors import UsageError, VgpuError
+from libvgpu.limits import ComputeMode
 from libvgpu.quantities import parse_size
 
 from ...commands.set import COLUMNS
 from ...examples import examples
-from ...options import output_option
+from ...options import compute_option, output_option
 from ...render import Row, print_listing, printable
-from ...requests import parse_core
+from ...run.requests import parse_core
 from ..config_map import NAME, ConfigText, config_text, labels_of, path, pods_path
 from ..kubectl_calls import change_config_map
 from ..listing import NODE_COLUMN, say_problems
@@ -55,9 +57,7 @@ Rules = tuple[Sequence[LimitRule], Sequence[LimitRule]]
     help="Share of each GPU's compute, 1 to 100; 60% is a part of what was asked.",
 )
 @click.option("--memory", metavar="SIZE", help="Memory limit on each GPU, for example 6GiB.")
-@click.option(
-    "--compute", type=click.Choice(["strict", "elastic", "off"]), help="How the share is held."
-)
+@compute_option("How the share is held.")
 @click.option("--clear", is_flag=True, help="Remove the rule for exactly these.")
 @click.option("--dry-run", is_flag=True, help="Show what it will do, and change nothing.")
 @click.option(
@@ -66,14 +66,14 @@ Rules = tuple[Sequence[LimitRule], Sequence[LimitRule]]
 @click.option("--config", "key", metavar="NAME", help="Which of several named configs.")
 @reach_options
 @output_option
-def set_verb(
+def set_verb(  # noqa: PLR0913 - a parameter for each option
     place: Place,
     namespace: str,
     container: str,
     labels: Sequence[str],
     core: str | None,
     memory: str | None,
-    compute: str | None,
+    compute: ComputeMode | None,
     clear: bool,
     dry_run: bool,
     config_map: str,
@@ -128,7 +128,7 @@ def _label(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _values(core: str | None, memory: str | None, compute: str | None) -> dict[str, Any]:
+def _values(core: str | None, memory: str | None, compute: ComputeMode | None) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if core is not None:
         # With a sign it is a part of what was asked, which the config's own parser judges.
@@ -137,7 +137,7 @@ def _values(core: str | None, memory: str | None, compute: str | None) -> dict[s
         parse_size(memory, "memory")
         values["memory"] = memory
     if compute is not None:
-        values["compute"] = compute
+        values["compute"] = compute.word
     return values
 
 

@@ -6,11 +6,11 @@ of the node knows.
 
 import click
 
-from deviceplugin.http.node_slices import NodeSlices
+from deviceplugin.pages.slices import NodeSlices
 
 from ...commands.status import COLUMNS, fragmentation
 from ...examples import examples
-from ...observe import gpu_rows
+from ...observe import GpuState, gpu_rows
 from ...options import output_option
 from ...render import Row, print_listing, say
 from ..listing import NODE_COLUMN, of_node, say_problems, seen
@@ -20,13 +20,10 @@ from ..options import place_options
 
 def status_rows(node: str, page: NodeSlices) -> list[Row]:
     """Returns the rows of a node."""
-    told = {gpu.uuid: gpu for gpu in page.gpus}
-    found = []
-    for row in gpu_rows(seen(page.gpus), page.slices):
-        gpu = told.get(str(row["uuid"]))
-        known = {"health": gpu.health if gpu else "", "drains": gpu.drains if gpu else ""}
-        found.append({**row, **known})
-    return of_node(node, found)
+    told = {gpu.uuid: GpuState(gpu.health, gpu.drains) for gpu in page.gpus}
+    well = GpuState("", "")
+    rows = gpu_rows(seen(page.gpus), page.slices, lambda uuid: told.get(uuid, well))
+    return of_node(node, rows)
 
 
 @click.command(epilog=examples("kubectl vgpu status --node gpu-1"))

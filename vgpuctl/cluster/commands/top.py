@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import click
 
-from deviceplugin.http.node_slices import NodeSlices
+from deviceplugin.pages.slices import NodeSlices
 from libvgpu.errors import UsageError
 
 from ...commands.top import frame_width

@@ -1,8 +1,8 @@
 #include "compute/cap/budget.h"
 
-#include "compute/cap/arrival.h"
 #include "compute/cap/cap.h"
 #include "compute/cap/gate.h"
+#include "compute/cap/launch_queue.h"
 #include "compute/cap/virtual_time.h"
 #include "driver/capture.h"
 #include "slice/limits_file.h"
@@ -13,44 +13,44 @@
 #define MOST_LAUNCHES 20000
 
 static const uint64_t no_word;
-static const struct prepaid nothing = {
-    .limits = &no_word, .grant = &no_word, .expected = PREPAID_NOTHING};
+static const struct budget nothing = {
+    .limits = &no_word, .grant = &no_word, .expected = BUDGET_NOTHING};
 
-struct prepaid prepaid = {.limits = &no_word, .grant = &no_word, .expected = PREPAID_NOTHING};
+struct budget budget = {.limits = &no_word, .grant = &no_word, .expected = BUDGET_NOTHING};
 
 void budget_reset(void)
 {
-    prepaid = nothing;
+    budget = nothing;
 }
 
 bool budget_is_granted(uint32_t device)
 {
-    return prepaid.expected != PREPAID_NOTHING && prepaid.device == device;
+    return budget.expected != BUDGET_NOTHING && budget.device == device;
 }
 
 void budget_collect(struct flight *flight, int64_t now_ns)
 {
     if (!budget_is_granted(flight->device))
         return;
-    __atomic_store_n(&prepaid.expected, PREPAID_NOTHING, __ATOMIC_RELEASE);
-    int64_t word = __atomic_exchange_n(&prepaid.word, 0, __ATOMIC_ACQ_REL);
+    __atomic_store_n(&budget.expected, BUDGET_NOTHING, __ATOMIC_RELEASE);
+    int64_t word = __atomic_exchange_n(&budget.word, 0, __ATOMIC_ACQ_REL);
     /* The launches are below 0 while one puts back what it took after the last collection. */
-    int64_t launches = (int64_t)((uint64_t)word << (64 - PREPAID_SHIFT)) >> (64 - PREPAID_SHIFT);
-    int64_t left_ns = (word - launches) >> PREPAID_SHIFT;
-    virtual_time_charge(region_shared(flight->device), now_ns, -left_ns,
+    int64_t launches = (int64_t)((uint64_t)word << (64 - BUDGET_SHIFT)) >> (64 - BUDGET_SHIFT);
+    int64_t unused_ns = (word - launches) >> BUDGET_SHIFT;
+    virtual_time_charge(region_shared(flight->device), now_ns, -unused_ns,
                         cap_percent(flight->device));
     /* What ran meanwhile began to run when the budget was granted. */
     struct batch *open = timing_open_batch(&flight->timing);
-    flight_count(flight, NULL, prepaid.granted_ns - left_ns, launches,
-                 open != NULL ? now_ns : prepaid.granted_at_ns);
+    flight_count(flight, NULL, budget.granted_ns - unused_ns, launches,
+                 open != NULL ? now_ns : budget.granted_at_ns);
 }
 
-bool prepaid_take_elsewhere(const void *object, uint64_t blocks, CUstream stream)
+bool budget_take_elsewhere(const void *object, uint64_t blocks, CUstream stream)
 {
-    if (!prepaid_is_granted(stream))
+    if (!budget_covers(stream))
         return false;
-    struct estimate *kind = estimate_look(prepaid.kinds, estimate_key(object, blocks));
-    return kind != NULL && prepaid_take_kind(kind);
+    struct estimate *kind = estimate_look(budget.kinds, estimate_key(object, blocks));
+    return kind != NULL && budget_take_kind(kind);
 }
 
 static int64_t lesser(int64_t a, int64_t b)
@@ -64,33 +64,33 @@ void budget_grant(struct flight *flight, const struct estimate *estimate, int64_
     if (estimate->samples < ESTIMATE_KNOWN || ticket_lock_is_busy(&flight->launches) ||
         arrival_is_behind(region_usage(), flight->device, region_slot(), now_ns, now_ns) ||
         capture_is_any() || gate_pending_is_ambiguous() || !flight_has_no_turns(flight) ||
-        budget_is_granted(prepaid.device) ||
+        budget_is_granted(budget.device) ||
         region_device_count() > 1) /* a kernel of a library is one object on all devices */
         return;
     if (open != NULL && (open->thread != 0 || open->ends_behind))
         return; /* a per-thread stream is another one in each thread, and they look alike */
-    int64_t room_ns = FLIGHT_MOST_NS - flight->in_flight_ns;
-    room_ns = lesser(room_ns, open != NULL ? FLIGHT_BATCH_NS - open->charged_ns
+    int64_t left_ns = FLIGHT_MOST_NS - flight->in_flight_ns;
+    left_ns = lesser(left_ns, open != NULL ? FLIGHT_BATCH_NS - open->charged_ns
                                            : ration_left_ns(&flight->ration));
     if (cap_is_kept(flight->device, &flight->window))
-        room_ns = lesser(room_ns, virtual_time_room_ns(region_shared(flight->device), now_ns) *
+        left_ns = lesser(left_ns, virtual_time_left_ns(region_shared(flight->device), now_ns) *
                                       cap_percent(flight->device) / FULL_PERCENT);
-    room_ns = lesser(room_ns, MOST_LAUNCHES * estimate_price(estimate));
-    if (room_ns < estimate_price(estimate))
+    left_ns = lesser(left_ns, MOST_LAUNCHES * estimate_price(estimate));
+    if (left_ns < estimate_price(estimate))
         return;
-    virtual_time_charge(region_shared(flight->device), now_ns, room_ns,
+    virtual_time_charge(region_shared(flight->device), now_ns, left_ns,
                         cap_percent(flight->device));
-    prepaid.stream = open != NULL ? (uintptr_t)open->streams[0] : 0;
-    prepaid.stream_mask = open != NULL ? UINTPTR_MAX : 0;
-    prepaid.device = flight->device;
-    prepaid.kinds = &flight->estimates;
-    prepaid.limits = &((const struct vgpu_limits_header *)region_limits())->active_generation;
-    prepaid.grant = window_number_word(flight->device);
-    prepaid.granted_ns = room_ns;
-    prepaid.granted_at_ns = now_ns;
-    __atomic_fetch_add(&prepaid.word, room_ns << PREPAID_SHIFT, __ATOMIC_RELAXED);
-    __atomic_store_n(&prepaid.expected,
-                     __atomic_load_n(prepaid.limits, __ATOMIC_ACQUIRE) +
-                         __atomic_load_n(prepaid.grant, __ATOMIC_ACQUIRE),
+    budget.stream = open != NULL ? (uintptr_t)open->streams[0] : 0;
+    budget.stream_mask = open != NULL ? UINTPTR_MAX : 0;
+    budget.device = flight->device;
+    budget.kinds = &flight->estimates;
+    budget.limits = &((const struct vgpu_limits_header *)region_limits())->active_generation;
+    budget.grant = window_number_word(flight->device);
+    budget.granted_ns = left_ns;
+    budget.granted_at_ns = now_ns;
+    __atomic_fetch_add(&budget.word, left_ns << BUDGET_SHIFT, __ATOMIC_RELAXED);
+    __atomic_store_n(&budget.expected,
+                     __atomic_load_n(budget.limits, __ATOMIC_ACQUIRE) +
+                         __atomic_load_n(budget.grant, __ATOMIC_ACQUIRE),
                      __ATOMIC_RELEASE);
 }

@@ -4,7 +4,6 @@
 #include "compute/cap/cap.h"
 #include "compute/cap/sampling.h"
 #include "compute/cap/virtual_time.h"
-#include "compute/measure/handover.h"
 #include "compute/measure/sample_quality.h"
 #include "compute/measure/utilisation.h"
 #include "slice/region.h"
@@ -290,8 +289,8 @@ static void open_batch(struct flight *flight, CUstream stream, const struct esti
                      (flight_has_no_turns(flight) || open->window != 0);
 }
 
-bool flight_enlist(struct flight *flight, struct estimate *estimate, CUstream stream,
-                   int64_t now_ns)
+bool flight_enlist(struct flight *flight, struct launch *launch, struct estimate *estimate,
+                   CUstream stream, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
     stream_habits_launch(&flight->streams, stream);
@@ -317,9 +316,10 @@ bool flight_enlist(struct flight *flight, struct estimate *estimate, CUstream st
                         cap_percent(flight->device));
     flight_count(flight, estimate, price_ns, 1, now_ns);
     open = timing_open_batch(&flight->timing);
-    handover_begin(flight->device, open);
     if (open == NULL)
         return false; /* its price stands */
+    launch->batch = open->id;
+    open->coming++;
     /* One launch among others on other streams has their time in its own. */
     bool is_wanted = flight->measure_next && !flight_overlaps(flight);
     bool is_alone = open->launches == 1 && flight->has_pauses &&
@@ -333,11 +333,12 @@ bool flight_enlist(struct flight *flight, struct estimate *estimate, CUstream st
     return true;
 }
 
-bool flight_launched(struct flight *flight, int64_t now_ns)
+bool flight_launched(struct flight *flight, const struct launch *launch, int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
-    if (!handover_end(flight->device, open))
+    if (open == NULL || open->id != launch->batch)
         return false; /* it was given up */
+    open->coming--;
     bool is_first = open->recorded_ns != 0;
     int64_t slow_ns = open->is_sample ? open->opened_ns + SLOW_SAMPLE_NS
                       : is_first      ? open->recorded_ns + SLOW_LAUNCH_NS

@@ -8,6 +8,11 @@
  * charged by its kind's price, and a rationed sample (ration.h) says what became of that price; what
  * the kind was charged since its last sample is then corrected by as much.
  *
+ * Threads launch side by side, and an end that one of them records must come behind the launches of the
+ * others, or these would run unmeasured. So a batch is not ended while any launch of it is on its way to the
+ * driver: charged, but not handed to it yet. Who would end it has it end behind them, and the thread that hands
+ * over the last one does so.
+ *
  * Serialised by the lock in `struct flight`, which throttle.c holds around every call here; nothing
  * here sleeps. All zero is ready to use. */
 #ifndef VGPU_FLIGHT_H
@@ -17,11 +22,11 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "compute/cap/launch.h"
 #include "compute/measure/estimate.h"
-#include "compute/measure/interlock.h"
+#include "compute/measure/program_habits.h"
 #include "compute/measure/ration.h"
 #include "compute/measure/sample_quality.h"
-#include "compute/measure/stream_habits.h"
 #include "compute/measure/timing.h"
 #include "compute/turns/window.h"
 #include "slice/waiting.h"
@@ -58,8 +63,8 @@ struct flight {
 
 /* Charges one launch and puts it into a batch on `stream`, if it is measured. True when it is:
  * flight_launched is to be called once the driver has taken it. */
-bool flight_enlist(struct flight *flight, struct estimate *estimate, CUstream stream,
-                   int64_t now_ns);
+bool flight_enlist(struct flight *flight, struct launch *launch, struct estimate *estimate,
+                   CUstream stream, int64_t now_ns);
 
 /* Puts launches of a kind, charged already, into the open batch, if there is one. */
 void flight_count(struct flight *flight, const struct estimate *kind, int64_t gpu_ns,
@@ -78,9 +83,9 @@ void flight_close(struct flight *flight, int64_t now_ns);
 /* A stream is about to end: so does what is measured on it, while the driver knows it. */
 void flight_forget_stream(struct flight *flight, CUstream stream, int64_t now_ns);
 
-/* The calling thread's launch has been handed to the driver: ends its batch if that ends here. True
- * when the batch goes on: now is the time to prepay. */
-bool flight_launched(struct flight *flight, int64_t now_ns);
+/* That launch has been handed to the driver: ends its batch if that ends here. True when the batch
+ * goes on: now is the time to prepay. */
+bool flight_launched(struct flight *flight, const struct launch *launch, int64_t now_ns);
 
 /* True where a launch of that kind cannot be measured with the open batch, which launches of other
  * threads keep open. */

@@ -74,8 +74,8 @@ static void gate_refresh(void)
         set_gate(&never, 1); /* but the quiet one stays open */
 }
 
-enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream,
-                            bool is_collective, uint32_t *device)
+enum gate_answer gate_enter(struct launch *launch, const void *object, uint64_t blocks,
+                            CUstream stream, bool is_collective)
 {
     switch (region_open()) {
     case REGION_NONE:
@@ -89,13 +89,13 @@ enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream
     int index = devices_of_stream(stream);
     if (index < 0)
         return index == DEVICE_UNKNOWN ? GATE_PASS : GATE_REFUSE;
-    *device = (uint32_t)index;
-    if (!cap_is_set(*device)) {
+    launch->device = (uint32_t)index;
+    if (!cap_is_set(launch->device)) {
         gate_refresh();
-        return uncapped_before(*device, stream) ? GATE_MEASURE : GATE_PASS;
+        return uncapped_before(launch, stream) ? GATE_MEASURE : GATE_PASS;
     }
     if (capture_is_active(stream) || !region_claim())
         return GATE_PASS;
-    return throttle_before(*device, object, blocks, stream, is_collective) ? GATE_MEASURE
-                                                                           : GATE_PASS;
+    return throttle_before(launch, object, blocks, stream, is_collective) ? GATE_MEASURE
+                                                                          : GATE_PASS;
 }

@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "compute/cap/launch.h"
 #include "vgpu/cuda_api.h"
 
 /* Variables and not behind calls: every launch reads them, inlined here or in the assembly of
@@ -46,15 +47,17 @@ struct gate_pending {
 void gate_announce_pending(const struct gate_pending *asked);
 bool gate_pending_is_ambiguous(void);
 
+#define GATE_REFUSAL CUDA_ERROR_INVALID_DEVICE /* what a hook returns then */
+
 enum gate_answer {
     GATE_PASS,    /* call the driver, nothing else */
-    GATE_MEASURE, /* call the driver, then throttle_after(*device) */
+    GATE_MEASURE, /* call the driver, then throttle_after */
     GATE_REFUSE,  /* the GPU is not in the slice: do not call */
 };
 
-/* Waits for the cap if need be. `object` is the function or graph, `blocks` its grid;
- * `is_collective`: see collective.h. */
-enum gate_answer gate_enter(const void *object, uint64_t blocks, CUstream stream,
-                            bool is_collective, uint32_t *device);
+/* Finds the device of a launch, and waits for its cap if need be. `object` is the function or graph,
+ * `blocks` its grid; `is_collective`: see collective.h. */
+enum gate_answer gate_enter(struct launch *launch, const void *object, uint64_t blocks,
+                            CUstream stream, bool is_collective);
 
 #endif

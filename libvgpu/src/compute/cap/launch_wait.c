@@ -1,9 +1,8 @@
 #include "compute/cap/launch_wait.h"
 
-#include "compute/cap/arrival.h"
 #include "compute/cap/cap.h"
+#include "compute/cap/launch_queue.h"
 #include "compute/cap/virtual_time.h"
-#include "compute/measure/handover.h"
 #include "slice/region.h"
 
 #define MOST_WAITING_NS \
@@ -55,13 +54,13 @@ static bool is_after_a_peer(const struct flight *flight, const struct launch_wai
     struct vgpu_usage_header *usage = region_usage();
     if (__atomic_load_n(&usage->hi_slot, __ATOMIC_RELAXED) <= 1)
         return false;
-    enum arrival_turn turn = arrival_served(usage, flight->device, region_slot(), now_ns);
-    if (wait == NULL && turn == ARRIVAL_OWN)
+    enum arrival_who served = arrival_served(usage, flight->device, region_slot(), now_ns);
+    if (wait == NULL && served == ARRIVAL_OWN)
         return false;
     if (arrival_is_behind(usage, flight->device, region_slot(),
                           wait == NULL ? now_ns : wait->since_ns, now_ns))
         return true;
-    int64_t pause_ns = turn == ARRIVAL_OTHER && wait != NULL ? ORDER_PAUSE_NS : 0;
+    int64_t pause_ns = served == ARRIVAL_OTHER && wait != NULL ? ORDER_PAUSE_NS : 0;
     return cap_is_kept(flight->device, &flight->window) && flight->timing.count == 0 &&
            virtual_time_busy_ns(region_shared(flight->device), now_ns - pause_ns) > 0;
 }

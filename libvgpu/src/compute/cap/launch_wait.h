@@ -4,7 +4,7 @@
  * process has on the GPU already. What is on the GPU, ours or a peer's, may itself wait for what would
  * be launched next (a kernel that polls host memory, a stream that waits for a value or for another
  * process), so no launch is held for that without end, nor for the cap while something of ours runs on
- * for long beyond its predicted end. Where that has been seen (interlock.h) launches are held for the
+ * for long beyond its predicted end. Where that has been seen (program_habits.h) launches are held for the
  * cap while nothing of ours is on the GPU, rather than between what waits for each other.
  *
  * Called under the lock of `struct flight`; nothing here sleeps. */
@@ -16,7 +16,7 @@
 enum launch_wait {
     LAUNCH_WAIT_NOTHING,
     LAUNCH_WAIT_CAP,   /* the virtual time is ahead of the clock */
-    LAUNCH_WAIT_TURN,  /* not the container's window, or no room in it */
+    LAUNCH_WAIT_TURN,  /* not the container's window, or it does not fit into it */
     LAUNCH_WAIT_ORDER, /* another process of the container goes first */
     LAUNCH_WAIT_THREAD, /* what other threads measure has not got to the driver, and this goes apart */
     LAUNCH_WAIT_GPU,    /* enough is in flight, or this kind is to be measured first */

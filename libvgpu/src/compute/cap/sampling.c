@@ -4,7 +4,7 @@
 #include "compute/cap/virtual_time.h"
 #include "slice/region.h"
 
-#define NEAR_LIMIT_NS 2000000 /* of room in the virtual time: less is near */
+#define NEAR_LIMIT_NS 2000000 /* that the virtual time may still move: less is near */
 #define BACKLOG_NS 1000000    /* charged by price and still to run: more is to be measured */
 #define DOUBT_NS 50000000     /* after a sample that was far off */
 
@@ -13,7 +13,7 @@ static bool is_near_limit(const struct flight *flight, int64_t now_ns)
 {
     int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? 2 * FLIGHT_OVERLAPPING_NS : 0);
     return cap_is_kept(flight->device, &flight->window) &&
-           virtual_time_room_ns(region_shared(flight->device), now_ns) < near_ns;
+           virtual_time_left_ns(region_shared(flight->device), now_ns) < near_ns;
 }
 
 /* True while the GPU has more to do than is good to guess: a batch of several launches, without a pause,

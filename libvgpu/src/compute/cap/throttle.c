@@ -2,16 +2,14 @@
 
 #include <string.h>
 
-#include "compute/cap/arrival.h"
 #include "compute/cap/budget.h"
 #include "compute/cap/cap.h"
 #include "compute/cap/flight.h"
+#include "compute/cap/launch_queue.h"
 #include "compute/cap/launch_wait.h"
 #include "compute/cap/uncapped.h"
 #include "compute/cap/virtual_time.h"
-#include "compute/cap/wait_histogram.h"
 #include "compute/measure/estimate.h"
-#include "compute/measure/handover.h"
 #include "slice/locks.h"
 #include "slice/region.h"
 #include "slice/waiting.h"
@@ -63,9 +61,9 @@ static void count_stall(uint32_t device, int64_t stalled_ns)
     __atomic_fetch_add(&region_shared(device)->stalled_ns, (uint64_t)stalled_ns, __ATOMIC_RELAXED);
 }
 
-/* Waits, unlocked, for one's turn and then until the launch may start. Returns locked, and with its
+/* Waits, unlocked, for those who came before and then until the launch may start. Returns locked, and with its
  * place among the container's processes still taken; or unlocked and LOCK_IS_STUCK. */
-static int64_t wait_turn(struct flight *flight, uint64_t key, CUstream stream, int64_t now_ns)
+static int64_t wait_to_start(struct flight *flight, uint64_t key, CUstream stream, int64_t now_ns)
 {
     struct launch_wait_state wait = launch_wait_begin(now_ns);
     lock_give_back(&flight->lock);
@@ -130,11 +128,12 @@ static void charge_blindly(struct flight *flight, uint64_t key, int64_t now_ns)
     region_add(&region_counters(flight->device)->gpu_time_ns, price_ns);
 }
 
-bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream,
+bool throttle_before(struct launch *launch, const void *object, uint64_t blocks, CUstream stream,
                      bool is_collective)
 {
+    uint32_t device = launch->device;
     struct flight *flight = flight_of(device);
-    uint64_t key = estimate_key(object, blocks);
+    uint64_t key = launch->key = estimate_key(object, blocks);
     int64_t now_ns = waiting_now_ns();
     virtual_time_enter(region_shared(device), now_ns);
     if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
@@ -153,33 +152,32 @@ bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstr
                  (ticket_lock_is_busy(&flight->launches) ||
                   launch_wait_new(flight, estimate, stream, now_ns) != LAUNCH_WAIT_NOTHING);
     if (waits) {
-        now_ns = wait_turn(flight, key, stream, now_ns);
+        now_ns = wait_to_start(flight, key, stream, now_ns);
         if (now_ns == LOCK_IS_STUCK) {
             charge_blindly(flight, key, waiting_now_ns());
             return false;
         }
         estimate = estimate_find(&flight->estimates, key); /* it may have been replaced */
     }
-    bool tells = flight_enlist(flight, estimate, stream, now_ns);
+    bool tells = flight_enlist(flight, launch, estimate, stream, now_ns);
     if (waits) /* once it is charged: the next one must find the virtual time moved */
         arrival_serve(region_usage(), device, region_slot(), now_ns);
-    handover_own()->key = key;
     if (!tells)
         budget_grant(flight, estimate, now_ns);
     lock_give_back(&flight->lock);
     return tells;
 }
 
-void throttle_after(uint32_t device)
+void throttle_after(const struct launch *launch)
 {
-    if (!cap_is_set(device) && uncapped_after())
+    if (uncapped_after(launch))
         return;
-    struct flight *flight = flight_of(device);
+    struct flight *flight = flight_of(launch->device);
     int64_t now_ns = waiting_now_ns(); /* before the lock: others may have it */
     if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
         return; /* whoever looks next gives the batch up */
-    if (flight_launched(flight, now_ns))
-        budget_grant(flight, estimate_find(&flight->estimates, handover_own()->key), now_ns);
+    if (flight_launched(flight, launch, now_ns))
+        budget_grant(flight, estimate_find(&flight->estimates, launch->key), now_ns);
     lock_give_back(&flight->lock);
 }
 

@@ -4,7 +4,7 @@
  *
  * A launch may start while the container's virtual time is not ahead of the clock, at most
  * FLIGHT_MOST_NS of estimated work is on the GPU unmeasured, and its kind of launch has been
- * measured once; otherwise its thread waits its turn, in order of arrival. About every
+ * measured once; otherwise its thread waits, in order of arrival. About every
  * FLIGHT_BATCH_NS of estimated work a pair of events measures what really ran (timing.h).
  *
  * Where an arbiter hands out the device by turns (window.h), a launch also waits for the
@@ -19,20 +19,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "compute/cap/launch.h"
 #include "vgpu/cuda_api.h"
 
 /* Parts of a collective follow each other within so long, on whatever devices. */
 #define THROTTLE_COLLECTIVE_NS 100000000
 
-/* Before a launch of `object` (function or graph) with `blocks` on `stream`: waits until it may
- * start and charges it. A part of a collective that has begun is charged and does not wait: the
+/* Before a launch of `object` (function or graph) with `blocks` on `stream` of launch->device: waits until it
+ * may start and charges it. A part of a collective that has begun is charged and does not wait: the
  * others wait for it on the GPU. True when throttle_after is to be called once the driver has
- * taken it. Further ones of the same kind may find themselves prepaid (prepaid.h). */
-bool throttle_before(uint32_t device, const void *object, uint64_t blocks, CUstream stream,
+ * taken it. Further ones of the same kind may find themselves prepaid (budget.h). */
+bool throttle_before(struct launch *launch, const void *object, uint64_t blocks, CUstream stream,
                      bool is_collective);
 
 /* After that launch: tells when it began, or ends its measurement behind it. */
-void throttle_after(uint32_t device);
+void throttle_after(const struct launch *launch);
 
 /* Before the program waits for the GPU, or begins a capture: the pause that follows must not be
  * measured, and nothing prepaid may go into the capture. Returns what throttle_after_wait is to be

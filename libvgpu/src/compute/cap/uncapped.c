@@ -54,14 +54,11 @@ static uint64_t counted;    /* in this sample, on all devices */
 static uint64_t stride = 1; /* one launch in so many gets a pair … */
 static uint64_t offset;     /* … from this one back on */
 
-static __thread uint64_t own_pairing; /* the pair around this thread's launch; 0: none */
-
 void uncapped_after_fork(void)
 {
     memset(&state, 0, sizeof state);
     is_sampling = false;
     is_wanted = false;
-    own_pairing = 0;
 }
 
 bool uncapped_is_sampling(void)
@@ -77,7 +74,7 @@ static uint64_t any_below(uint64_t bound) /* xorshift */
     return state.random % bound;
 }
 
-bool uncapped_before(uint32_t device, CUstream stream)
+bool uncapped_before(struct launch *launch, CUstream stream)
 {
     if (!__atomic_load_n(&is_wanted, __ATOMIC_RELAXED))
         __atomic_store_n(&is_wanted, true, __ATOMIC_RELAXED);
@@ -88,34 +85,33 @@ bool uncapped_before(uint32_t device, CUstream stream)
         __atomic_store_n(&is_sampling, false, __ATOMIC_SEQ_CST);
         return false;
     }
-    __atomic_fetch_add(&state.samples[device].launches, 1, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&state.samples[launch->device].launches, 1, __ATOMIC_RELAXED);
     number += __atomic_load_n(&offset, __ATOMIC_RELAXED);
     if (number % __atomic_load_n(&stride, __ATOMIC_RELAXED) != 0 ||
         !lock_try(&state.lock, LOCK_SAMPLES))
         return false;
     bool is_timed = state.phase == SAMPLING && timing_open(&state.timing, stream, waiting_now_ns());
     if (is_timed) {
-        timing_count(timing_open_batch(&state.timing), device, 0, 1);
-        own_pairing = ++state.pairing;
+        timing_count(timing_open_batch(&state.timing), launch->device, 0, 1);
+        launch->pairing = ++state.pairing;
     }
     lock_give_back(&state.lock);
     return is_timed;
 }
 
-bool uncapped_after(void)
+bool uncapped_after(const struct launch *launch)
 {
-    if (own_pairing == 0)
+    if (launch->pairing == 0)
         return false;
     lock_take(&state.lock, LOCK_SAMPLES);
     const struct batch *open = timing_open_batch(&state.timing);
-    if (open != NULL && state.pairing == own_pairing) {
+    if (open != NULL && state.pairing == launch->pairing) {
         int64_t now_ns = waiting_now_ns();
         if (now_ns > open->opened_ns + MOST_LAUNCHING_NS)
             timing_drop_open(&state.timing);
         else
             timing_close(&state.timing, now_ns);
     }
-    own_pairing = 0;
     lock_give_back(&state.lock);
     return true;
 }

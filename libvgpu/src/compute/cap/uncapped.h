@@ -6,7 +6,7 @@
  * counted, and some, spread over the sample, get a pair of events (timing.h). Mean time by launches
  * is what the sample took, and it stands for all rounds since the last one. There is at most one
  * pair per UNCAPPED_PAIR_NS on average, and a random number of rounds is passed over, or a program
- * that does different things by turns would always show the same one.
+ * that does different things alternately would always show the same one.
  *
  * No more is credited than time has passed; a sample that claims more leaves the rest to the next
  * ones, since its neighbours claim less. A program that never waits through a call of
@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "compute/cap/launch.h"
 #include "vgpu/cuda_api.h"
 
 #define UNCAPPED_PAIR_NS 10000000
@@ -33,10 +34,10 @@
 bool uncapped_is_sampling(void);
 
 /* Before a launch on a device without a cap. True when uncapped_after is to be called behind it. */
-bool uncapped_before(uint32_t device, CUstream stream);
+bool uncapped_before(struct launch *launch, CUstream stream);
 
 /* Behind a launch. False when it was none of a pair of ours. */
-bool uncapped_after(void);
+bool uncapped_after(const struct launch *launch);
 
 /* The program has waited for the GPU: a round is over. */
 void uncapped_after_wait(void);

@@ -51,7 +51,7 @@ int64_t virtual_time_wait_ns(const struct vgpu_usage_device *device, int64_t now
     return ahead_ns > slack_ns ? ahead_ns - least_ns : 0;
 }
 
-int64_t virtual_time_room_ns(const struct vgpu_usage_device *device, int64_t now_ns)
+int64_t virtual_time_left_ns(const struct vgpu_usage_device *device, int64_t now_ns)
 {
     return now_ns + VIRTUAL_TIME_SLACK_NS -
            __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);

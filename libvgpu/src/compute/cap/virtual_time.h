@@ -39,7 +39,7 @@ int64_t virtual_time_wait_ns(const struct vgpu_usage_device *device, int64_t now
                              int64_t slack_ns);
 
 /* Returns by how much V may still move before launches have to wait; 0 or less: not at all. */
-int64_t virtual_time_room_ns(const struct vgpu_usage_device *device, int64_t now_ns);
+int64_t virtual_time_left_ns(const struct vgpu_usage_device *device, int64_t now_ns);
 
 /* Moves V by the cost of a launch of `gpu_ns` (negative to give back), and the end of the work in
  * flight. */

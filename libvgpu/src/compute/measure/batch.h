@@ -38,7 +38,7 @@ struct batch {
     int64_t speaks_for_ns; /* … of so much GPU time */
     bool ends_behind;      /* it is closed by who hands over the last of it that is on its way */
     uint64_t id;           /* of no other batch of the ring */
-    uint32_t coming;       /* launches of it on their way to the driver (handover.h) */
+    uint32_t coming;       /* launches of it on their way to the driver (flight.h) */
     int64_t counted_ns;    /* of the time since its start, with batches that ended before */
     bool is_beside;        /* on another stream */
     bool is_shared;        /* some of its time is that of other batches, too */

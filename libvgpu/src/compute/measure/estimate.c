@@ -31,7 +31,7 @@ struct estimate *estimate_find(struct estimates *estimates, uint64_t key)
     if (place == NULL)
         place = &estimates->table[home];
     /* One by one, this first: others read key and price without a lock. */
-    __atomic_store_n(&place->prepaid_ns, ESTIMATE_NO_PRICE_NS, __ATOMIC_RELEASE);
+    __atomic_store_n(&place->budget_price_ns, ESTIMATE_NO_PRICE_NS, __ATOMIC_RELEASE);
     place->gpu_ns = ESTIMATE_GUESS_NS;
     place->samples = place->shared_samples = place->given_up = 0;
     place->uneven_score = 0;
@@ -73,7 +73,7 @@ void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches
     if (estimate->samples < ESTIMATE_FIRST_BATCHES)
         estimate->samples++;
     if (estimate->samples >= ESTIMATE_KNOWN)
-        __atomic_store_n(&estimate->prepaid_ns,
+        __atomic_store_n(&estimate->budget_price_ns,
                          estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS)
                              ? ESTIMATE_NO_PRICE_NS
                              : estimate_price(estimate),
@@ -101,7 +101,7 @@ void estimate_doubt_all(struct estimates *estimates)
         struct estimate *estimate = &estimates->table[i];
         if (estimate->samples < ESTIMATE_KNOWN)
             continue;
-        __atomic_store_n(&estimate->prepaid_ns, ESTIMATE_NO_PRICE_NS, __ATOMIC_RELAXED);
+        __atomic_store_n(&estimate->budget_price_ns, ESTIMATE_NO_PRICE_NS, __ATOMIC_RELAXED);
         estimate->samples = ESTIMATE_KNOWN - 1;
         estimate->is_rough = true;
     }

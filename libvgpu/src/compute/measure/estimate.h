@@ -26,7 +26,7 @@
 struct estimate {
     uint64_t key; /* 0: free */
     int64_t gpu_ns;
-    int64_t prepaid_ns; /* atomic: the price, once it is known; 0: not to be prepaid */
+    int64_t budget_price_ns; /* atomic: the price, once it is known; 0: not to be prepaid */
     uint32_t samples;
     uint8_t uneven_score; /* even samples that are wanting until none was uneven */
     bool is_rough;        /* measured while others may have run: the next good sample replaces it */

@@ -3,8 +3,8 @@
 #include "driver/log.h"
 #include "memory/contexts/context_charge.h"
 #include "memory/contexts/context_cost.h"
+#include "memory/ledger/block.h"
 #include "memory/ledger/charge.h"
-#include "memory/ledger/granule.h"
 #include "memory/shared/shared_memory.h"
 #include "slice/locks.h"
 #include "slice/region.h"
@@ -153,7 +153,7 @@ static bool measure(uint32_t device, uint64_t *excess_bytes)
             return false;
         *excess_bytes =
             sample.own_bytes > after.known_bytes ? sample.own_bytes - after.known_bytes : 0;
-        if (*excess_bytes < granule_known_bytes(device)) /* a block that is filled in part */
+        if (*excess_bytes < block_known_bytes(device)) /* a block that is filled in part */
             *excess_bytes = 0;
         return true;
     }

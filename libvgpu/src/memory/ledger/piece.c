@@ -3,7 +3,7 @@
 #include <stddef.h>
 
 #include "driver/real.h"
-#include "memory/ledger/granule.h"
+#include "memory/ledger/block.h"
 #include "memory/ledger/slabs.h"
 #include "slice/devices.h"
 #include "slice/region.h"
@@ -16,14 +16,14 @@ static uint64_t round_up(uint64_t bytes, uint64_t step)
 
 static bool shares_slabs(uint64_t bytes, uint64_t block_bytes)
 {
-    return block_bytes > GRANULE_STEP_BYTES && bytes > 0 && bytes <= block_bytes / 2;
+    return block_bytes > BLOCK_STEP_BYTES && bytes > 0 && bytes <= block_bytes / 2;
 }
 
 /* Says what is to be reserved: in *piece, with nothing charged yet. */
 static void plan(struct piece *piece, int device, uint16_t kind, uint64_t bytes, bool may_share)
 {
     bool is_known = device >= 0 && region_claim(); /* a device that is found has a slice */
-    uint64_t block_bytes = is_known ? granule_bytes((uint32_t)device) : GRANULE_STEP_BYTES;
+    uint64_t block_bytes = is_known ? block_bytes_of((uint32_t)device) : BLOCK_STEP_BYTES;
     bool is_small = may_share && shares_slabs(bytes, block_bytes);
     *piece = (struct piece){
         .charge = {.device = device, .kind = kind, .bytes = round_up(bytes, block_bytes)},
@@ -89,7 +89,7 @@ CUresult piece_resize(struct piece *piece, uint64_t bytes)
 {
     if (piece->charge.device < 0 || charge_rounded(bytes) == piece->bytes)
         return CUDA_SUCCESS;
-    uint64_t block_bytes = granule_bytes((uint32_t)piece->charge.device);
+    uint64_t block_bytes = block_bytes_of((uint32_t)piece->charge.device);
     bool is_small = shares_slabs(bytes, block_bytes);
     piece->bytes = charge_rounded(bytes);
     piece->block_bytes = is_small ? block_bytes : 0;

@@ -1,4 +1,4 @@
-/* Device memory by its address, charged as the GPU gives it (granule.h): what is larger than half a block
+/* Device memory by its address, charged as the GPU gives it (block.h): what is larger than half a block
  * in whole blocks, smaller pieces by the slabs that they lie in (slabs.h).
  *
  * A small piece reserves a whole slab before the driver is asked, and gives it back where it turns out that

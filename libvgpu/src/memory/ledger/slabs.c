@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "memory/ledger/granule.h"
+#include "memory/ledger/block.h"
 #include "slice/locks.h"
 
 #define PLACES 4096 /* of the table, each a list: more slabs than that are 8 GiB of small pieces */
@@ -34,7 +34,7 @@ void slabs_after_fork(void)
 
 static uint64_t steps_of(uint64_t bytes)
 {
-    return (bytes + GRANULE_STEP_BYTES - 1) / GRANULE_STEP_BYTES;
+    return (bytes + BLOCK_STEP_BYTES - 1) / BLOCK_STEP_BYTES;
 }
 
 /* ---- records; under the lock ---- */
@@ -132,7 +132,7 @@ static void mark(const struct allocation *allocation, void *unused_argument)
     if (owner == NULL || owner->release != release || ((struct slab *)owner)->units == NULL)
         return;
     struct slab *slab = (struct slab *)owner;
-    uint64_t first = (allocation->address - slab->address) / GRANULE_STEP_BYTES;
+    uint64_t first = (allocation->address - slab->address) / BLOCK_STEP_BYTES;
     slab->seen++;
     for (uint64_t unit = first; unit < first + steps_of(allocation->bytes); unit++)
         slab->units[unit / WORD_BITS] |= (uint64_t)1 << unit % WORD_BITS;

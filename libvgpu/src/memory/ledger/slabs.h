@@ -1,4 +1,4 @@
-/* Small pieces of device memory, which share slabs: blocks of the GPU (granule.h) that are told by the
+/* Small pieces of device memory, which share slabs: blocks of the GPU (block.h) that are told by the
  * addresses of what lies in them. A slab is charged once, from its first piece to its last, to the process
  * that has it.
  *

@@ -17,7 +17,7 @@ struct table {
 };
 
 static struct table *table; /* atomic */
-static struct table *spare; /* of another table's time: the same size is filled in turns */
+static struct table *spare; /* of another table's time: the same size is filled again and again */
 static uint32_t pending;    /* atomic */
 
 void local_functions_after_fork(void)

@@ -10,8 +10,8 @@
 #include "driver/real.h"
 #include "memory/contexts/context_charge.h"
 #include "memory/contexts/reconcile.h"
+#include "memory/ledger/block.h"
 #include "memory/ledger/charge.h"
-#include "memory/ledger/granule.h"
 #include "memory/local/local_functions.h"
 #include "slice/devices.h"
 #include "slice/region.h"
@@ -167,7 +167,7 @@ void local_memory_context_ended(CUcontext context)
 
 static uint64_t cost(const struct account *account, uint64_t bytes_a_thread)
 {
-    uint64_t bytes, step_bytes = granule_known_bytes((uint32_t)account->charge.device);
+    uint64_t bytes, step_bytes = block_known_bytes((uint32_t)account->charge.device);
     if (bytes_a_thread <= account->common_bytes)
         return 0;
     if (__builtin_mul_overflow(bytes_a_thread - account->common_bytes, account->threads, &bytes) ||

@@ -21,21 +21,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "compute/cap/launch.h"
 #include "memory/ledger/charge.h"
 #include "vgpu/cuda_api.h"
-
-/* From begin to end of a launch. */
-struct local_growth {
-    CUcontext context; /* NULL: nothing was begun */
-    uint64_t bytes_a_thread;
-    bool is_sampled; /* whether the device takes anything is not known yet */
-    uint64_t grown_bytes, own_bytes, charge_count;
-};
 
 /* Around the launch of a function that is pending: CUDA_SUCCESS, or what the hook returns. */
 CUresult local_memory_begin(struct local_growth *growth, const void *function, CUstream stream);
 /* Around a call that may launch several in the current context, the most needing `bytes_a_thread`. */
 CUresult local_memory_begin_graph(struct local_growth *growth, uint64_t bytes_a_thread);
+/* Behind either, with what the driver said, which it returns. Does nothing where nothing was begun. */
 CUresult local_memory_end(struct local_growth *growth, CUresult result);
 
 /* A kernel of a library that is pending may have been launched in one of several contexts already:

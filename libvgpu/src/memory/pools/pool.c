@@ -40,7 +40,7 @@ void pool_reclaim(int device)
 /* Nobody tells any more what the driver keeps: what lies in its last steps goes last. */
 static void settle_destroyed(struct pool *pool)
 {
-    if (pool->used_bytes == 0 || pool->granule_bytes == LEAST_GRANULE_BYTES)
+    if (pool->used_bytes == 0 || pool->step_bytes == LEAST_STEP_BYTES)
         pool_shrink_charge(pool, pool->used_bytes);
     if (pool->used_bytes == 0 && pool->elsewhere_bytes == 0) /* pieces elsewhere know the record */
         __atomic_store_n(&pool->form, POOL_UNUSED, __ATOMIC_RELEASE);
@@ -92,14 +92,14 @@ static bool reserve_steps(struct pool *pool, uint64_t bytes, struct charge *char
     *charge = (struct charge){.device = pool->device, .kind = VGPU_KIND_ASYNC};
     if (lacking == 0)
         return pool->device >= 0;
-    return reserve(pool, rounded(lacking, pool->granule_bytes), charge);
+    return reserve(pool, rounded(lacking, pool->step_bytes), charge);
 }
 
 /* The steps are a guess: a pool may take no more than it needs. */
 static bool reserve_least(struct pool *pool, uint64_t bytes, struct charge *charge)
 {
     uint64_t lacking = lacking_bytes(pool, bytes);
-    return lacking < rounded(lacking, pool->granule_bytes) && reserve(pool, lacking, charge);
+    return lacking < rounded(lacking, pool->step_bytes) && reserve(pool, lacking, charge);
 }
 
 struct attempt {
@@ -208,8 +208,8 @@ void pool_end_graphs(struct pool *pool, uint64_t bytes, uint64_t *kept_bytes, ui
 {
     uint64_t before_bytes = pool->charged_bytes - pool->begun_bytes;
     uint64_t reserved;
-    if (pool_ask_reserved(pool, &reserved) && reserved % pool->granule_bytes != 0)
-        pool->granule_bytes = LEAST_GRANULE_BYTES;
+    if (pool_ask_reserved(pool, &reserved) && reserved % pool->step_bytes != 0)
+        pool->step_bytes = LEAST_STEP_BYTES;
     pool_follow_driver(pool); /* limit or not: it is launched */
     if (pool->charged_bytes < before_bytes + bytes)
         pool->epoch++; /* some of it was there, and may have been another graph's */

@@ -5,10 +5,10 @@
 #include "memory/pools/pool_state.h"
 #include "vgpu/contract.h"
 
-#define MOST_GRANULE_BYTES (32u << 20)
+#define MOST_STEP_BYTES (32u << 20)
 
 /* Atomic: the largest steps in which pools of a device were seen to grow. A forked child's are the same. */
-static uint64_t seen_granule_bytes[VGPU_MAX_DEVICES];
+static uint64_t seen_step_bytes[VGPU_MAX_DEVICES];
 
 /* Asks the driver for one of the two figures of a pool (of graphs only for what is reserved), less
  * what is charged elsewhere. False where nobody can be asked. */
@@ -53,7 +53,7 @@ uint64_t pool_used_bytes(const struct pool *pool)
     return ask(pool, false, &bytes) ? bytes : pool->used_bytes;
 }
 
-uint64_t pool_ask_granule(CUdevice ordinal)
+uint64_t pool_ask_step(CUdevice ordinal)
 {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
@@ -65,25 +65,25 @@ uint64_t pool_ask_granule(CUdevice ordinal)
             CUDA_SUCCESS)
         bytes = 0;
     capture_resume(pause);
-    return bytes > LEAST_GRANULE_BYTES ? bytes : LEAST_GRANULE_BYTES;
+    return bytes > LEAST_STEP_BYTES ? bytes : LEAST_STEP_BYTES;
 }
 
-uint64_t pool_likely_granule(int device)
+uint64_t pool_likely_step(int device)
 {
     uint64_t seen_bytes =
-        device >= 0 ? __atomic_load_n(&seen_granule_bytes[device], __ATOMIC_RELAXED) : 0;
-    return seen_bytes > LEAST_GRANULE_BYTES ? seen_bytes : LEAST_GRANULE_BYTES;
+        device >= 0 ? __atomic_load_n(&seen_step_bytes[device], __ATOMIC_RELAXED) : 0;
+    return seen_bytes > LEAST_STEP_BYTES ? seen_bytes : LEAST_STEP_BYTES;
 }
 
 void pool_note_steps(struct pool *pool, uint64_t reserved)
 {
-    uint64_t granule = reserved & -reserved;
-    if (granule > MOST_GRANULE_BYTES)
-        granule = MOST_GRANULE_BYTES;
-    if (granule > pool->granule_bytes)
-        pool->granule_bytes = granule;
-    if (granule > pool_likely_granule(pool->device)) /* a race of two threads loses a guess */
-        __atomic_store_n(&seen_granule_bytes[pool->device], granule, __ATOMIC_RELAXED);
+    uint64_t step = reserved & -reserved;
+    if (step > MOST_STEP_BYTES)
+        step = MOST_STEP_BYTES;
+    if (step > pool->step_bytes)
+        pool->step_bytes = step;
+    if (step > pool_likely_step(pool->device)) /* a race of two threads loses a guess */
+        __atomic_store_n(&seen_step_bytes[pool->device], step, __ATOMIC_RELAXED);
 }
 
 void pool_shrink_charge(struct pool *pool, uint64_t bytes)

@@ -90,7 +90,7 @@ static bool add(enum pool_form form, CUmemoryPool handle, CUdevice ordinal, int 
         pool->is_host = is_host;
         pool->charged_bytes = pool->used_bytes = pool->elsewhere_bytes = pool->begun_bytes = 0;
         pool->refused_bytes = 0;
-        pool->granule_bytes = pool_likely_granule(device);
+        pool->step_bytes = pool_likely_step(device);
         pool->serial++;
         pool->epoch++; /* never 0, and never what a pool of before said */
         __atomic_store_n(&pool->form, form, __ATOMIC_RELEASE);
@@ -203,7 +203,7 @@ struct pool *pool_lock_of_graphs(CUdevice device)
     if (pool == NULL) {
         pool = add_locked(POOL_OF_GRAPHS, NULL, device, devices_find(device));
         if (pool != &refusing && pool->charged_bytes == 0)
-            pool->granule_bytes = pool_ask_granule(device);
+            pool->step_bytes = pool_ask_step(device);
     }
     return pool;
 }

@@ -9,7 +9,7 @@
 #include "memory/pools/pool.h"
 #include "slice/locks.h"
 
-#define LEAST_GRANULE_BYTES 512
+#define LEAST_STEP_BYTES 512
 
 enum pool_form { POOL_UNUSED, POOL_OF_STREAMS, POOL_OF_GRAPHS, POOL_DESTROYED };
 
@@ -24,7 +24,7 @@ struct pool {
     bool is_host;        /* never charged */
     uint64_t charged_bytes;
     uint64_t used_bytes;      /* of its allocations that we know, rounded */
-    uint64_t granule_bytes;   /* steps in which the driver reserves, as it was seen or says */
+    uint64_t step_bytes;      /* steps in which the driver reserves, as it was seen or says */
     uint64_t elsewhere_bytes; /* reserved by the driver, but charged elsewhere */
     uint64_t begun_bytes;     /* reserved by the pool_begin that has not ended */
     struct charge refused;    /* what did not fit at the pool_end that answered false */
@@ -66,11 +66,11 @@ bool pool_ask_reserved(const struct pool *pool, uint64_t *bytes);
 uint64_t pool_used_bytes(const struct pool *pool);
 
 /* The steps in which a device gives memory, as the driver says. */
-uint64_t pool_ask_granule(CUdevice ordinal);
+uint64_t pool_ask_step(CUdevice ordinal);
 
 /* The steps in which pools of a device (an index in `limits`, or below 0) were seen to grow, and what is
  * learnt of them where a pool came to have `reserved` bytes, more than was to be expected. */
-uint64_t pool_likely_granule(int device);
+uint64_t pool_likely_step(int device);
 void pool_note_steps(struct pool *pool, uint64_t reserved);
 
 /* Gives back what is charged beyond `bytes`. */

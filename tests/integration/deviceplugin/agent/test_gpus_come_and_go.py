@@ -10,9 +10,10 @@ import pytest
 
 from deviceplugin.model.gpus import Gpu, GpuListing, MigPart, SickGpu
 from deviceplugin.model.units import gpu_of
+from deviceplugin.pages.state import AgentReport
 from deviceplugin.testing import AdmissionFailed
 from libvgpu.errors import DriverReplacedError, InventoryError
-from support.in_process_node import (
+from support.node.in_process import (
     GIB,
     MPS_GPU,
     RESOURCES,
@@ -24,7 +25,7 @@ from support.in_process_node import (
     wait_until_lost,
 )
 from support.waiting import wait_until
-from vgpuctl.agent_client import AgentReport, agent_report
+from vgpuctl.agent_client import agent_report
 from vgpuctl.doctor import agent_checks
 from vgpuctl.doctor.finding import FAIL
 

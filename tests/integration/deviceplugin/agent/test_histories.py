@@ -15,19 +15,19 @@ from deviceplugin.inventory.health import Verdicts
 from deviceplugin.kubelet.listening import Listening
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.units import Half
-from deviceplugin.policy import offer, pairing, podresources_listing
-from deviceplugin.policy.asked_limits import asked_on
-from deviceplugin.policy.layout import Layout
-from deviceplugin.policy.learnt_sizes import LearntSizes
-from deviceplugin.policy.offer import unit_names
+from deviceplugin.policy.devices import offer
+from deviceplugin.policy.devices.layout import Layout
+from deviceplugin.policy.devices.offer import unit_names
+from deviceplugin.policy.limits.asked import asked_on
+from deviceplugin.policy.limits.learnt_sizes import LearntSizes
+from deviceplugin.policy.pairing import pairing, podresources_listing
 from deviceplugin.recovery.rebuild import Rebuilt
 from deviceplugin.store import node_state, slice_files
 from deviceplugin.store.checkpoint import Checkpoint, Loaded
 from deviceplugin.store.node_state import NodeState
 from libvgpu.limits import ContainerLimits
-from support.kill_histories import UnderKills
-from support.sharing_histories import SharingHistory
 from support.world.fault_histories import UnderFaults
+from support.world.kill_histories import UnderKills
 from support.world.lives import (
     KINDS,
     Kind,
@@ -42,6 +42,7 @@ from support.world.lives import (
     small_shim,
 )
 from support.world.node import WorldNode
+from support.world.sharing_histories import SharingHistory
 
 MOST_SEEDS = 60  # a fault is to be noticed within these
 #: What becomes of an allocation that the agent does not know any more.

@@ -13,8 +13,8 @@ import pytest
 from deviceplugin.testing import AdmittedPod
 from libvgpu import region
 from libvgpu.errors import RegionError
-from support.agent_process import ProcessNode
-from support.in_process_node import GIB, InProcessNode, running_node, wait_until_lost
+from support.node.agent_process import ProcessNode
+from support.node.in_process import GIB, InProcessNode, running_node, wait_until_lost
 from support.waiting import PATIENCE_S, wait_until
 
 PAIR = {"vgpu-core": 10, "vgpu-memory": 1}
@@ -109,8 +109,9 @@ def reserve_more(usage: Path) -> None:
 
 
 def punch(usage: Path) -> None:
-    subprocess.run(["fallocate", "--punch-hole", "--offset", "64KiB", "--length", "64KiB", usage],
-                   check=True)  # fmt: skip
+    subprocess.run(
+        ["fallocate", "--punch-hole", "--offset", "64KiB", "--length", "64KiB", usage], check=True
+    )
 
 
 SIZES: dict[str, tuple[Callable[[Path], object], bool]] = {

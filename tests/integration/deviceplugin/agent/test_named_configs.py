@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from benchmarks.api_server import StandInApiServer
 from deviceplugin.config.chosen import Fallback, Selection
 from deviceplugin.kube import node_label
 from deviceplugin.kube.api_client import ApiServer
 from libvgpu.errors import ConfigError
-from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
-from support.tls_api_server import make_api_server
+from support.api_server.cluster_server import ClusterServer
+from support.node.in_process import CONFIG, GIB, InProcessNode, running_node
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report
 from vgpuctl.cli import cli
 
 PAIR = {"vgpu-core": 20, "vgpu-memory": 8}
 LABEL = "nvidia.com/device-plugin.config"
+NODE = "test-node"
 
 
 def config(limit_gib: int) -> str:
@@ -39,18 +39,14 @@ class NamedNode(InProcessNode):
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandInApiServer]:
-    server = make_api_server(tmp_path)
-    server.nodes["test-node"] = {"other": "x"}
-    server.start()
-    yield server
-    server.stop()
+def server(server: ClusterServer) -> ClusterServer:
+    server.label_node(NODE, other="x")
+    return server
 
 
 @pytest.fixture
-def node(server: StandInApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    api = server.api()
-    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
+def node(server: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
+    server.be_found(monkeypatch)
     monkeypatch.setattr(node_label, "REFRESH_S", 0.3)
     with running_node(monkeypatch, NamedNode) as node:
         yield node
@@ -70,33 +66,33 @@ def in_force(node: InProcessNode) -> tuple[str, str]:
 
 
 def test_a_changed_label_switches_the_config_of_running_containers(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
     pod = node.admit("a", PAIR)
     assert node.limit(pod).memory_limit_bytes == 3 * GIB
     assert in_force(node) == ("default", "fallback named")
 
-    server.nodes["test-node"][LABEL] = "a"
+    server.label_node(NODE, **{LABEL: "a"})
     wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
     wait_until(lambda: in_force(node) == ("a", f"label {LABEL}"))
     status = CliRunner().invoke(cli, ["status", "--run-dir", str(node.run_dir), "-o", "json"])
     assert f"vgpuctl: config a, chosen by label {LABEL}" in status.stderr
     assert isinstance(json.loads(status.stdout), list)
     assert str(node.configs) + "/a" == agent_report(node.run_dir).config.path
-    server.nodes["test-node"][LABEL] = "b"
+    server.label_node(NODE, **{LABEL: "b"})
     wait_until(lambda: node.limit(pod).memory_limit_bytes == 2 * GIB)
-    del server.nodes["test-node"][LABEL]
+    server.label_node(NODE)
     wait_until(lambda: node.limit(pod).memory_limit_bytes == 3 * GIB)
 
 
 def test_a_label_that_names_no_config_changes_nothing_and_is_told(
-    server: StandInApiServer, node: InProcessNode, caplog: pytest.LogCaptureFixture
+    server: ClusterServer, node: InProcessNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    server.nodes["test-node"][LABEL] = "a"
+    server.label_node(NODE, **{LABEL: "a"})
     pod = node.admit("a", PAIR)
     wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
 
-    server.nodes["test-node"][LABEL] = "c"
+    server.label_node(NODE, **{LABEL: "c"})
     wait_until(lambda: agent_report(node.run_dir).config.error is not None)
 
     error = agent_report(node.run_dir).config.error or ""
@@ -114,10 +110,10 @@ def test_a_label_that_names_no_config_changes_nothing_and_is_told(
 
 
 def test_the_last_known_label_counts_while_the_server_is_away_and_over_a_restart(
-    server: StandInApiServer, node: InProcessNode, caplog: pytest.LogCaptureFixture
+    server: ClusterServer, node: InProcessNode, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
-    server.nodes["test-node"][LABEL] = "b"
+    server.label_node(NODE, **{LABEL: "b"})
     wait_until(lambda: in_force(node)[0] == "b")
     wait_until(lambda: '"b"' in (node.state_dir / node_label.FILE).read_text())
     server.stop()
@@ -126,12 +122,12 @@ def test_the_last_known_label_counts_while_the_server_is_away_and_over_a_restart
 
     assert in_force(node) == ("b", f"label {LABEL}")
     wait_until(lambda: "does not answer" in agent_report(node.run_dir).config.label_problem)
-    server.nodes["test-node"][LABEL] = "a"
+    server.label_node(NODE, **{LABEL: "a"})
     server.start()
     wait_until(lambda: in_force(node)[0] == "a")
     assert agent_report(node.run_dir).config.label_problem == ""
     (node.state_dir / node_label.FILE).unlink()
-    server.refuse_with = 403  # no RBAC, and nothing known: the fallbacks count
+    server.refuse(403)  # no RBAC, and nothing known: the fallbacks count
     restart(node)
     assert in_force(node) == ("default", "fallback named")
     assert "403" in agent_report(node.run_dir).config.label_problem
@@ -149,9 +145,9 @@ def test_without_an_api_server_the_fallbacks_count(
 
 
 def test_default_fallbacks_and_another_label_choose_too(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
-    server.nodes["test-node"]["example.com/gpus"] = "a"
+    server.label_node(NODE, **{"example.com/gpus": "a"})
     assert node.configs is not None
 
     restart(node, default="b")
@@ -171,17 +167,17 @@ def test_default_fallbacks_and_another_label_choose_too(
 
 
 def test_an_agent_that_has_never_had_a_config_ends_where_none_is_chosen(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
     node.stop_agent()
     (node.state_dir / "accepted-config.json").unlink()
-    server.nodes["test-node"][LABEL] = "nothing"
+    server.label_node(NODE, **{LABEL: "nothing"})
 
     node.start_agent()
     node._thread.join(PATIENCE_S)  # type: ignore[union-attr]
 
     assert isinstance(node.failure, ConfigError)
     assert f"label {LABEL}=nothing of the node names" in str(node.failure)
-    del server.nodes["test-node"][LABEL]
+    server.label_node(NODE)
     node.start_agent()
     node.wait_registered()

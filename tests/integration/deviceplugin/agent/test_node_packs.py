@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
+from benchmarks.simulated_cluster.kinds import POD
 from deviceplugin.kube import list_watch
-from deviceplugin.kube.api_client import ApiServer
-from deviceplugin.kube.node_pods import PATH, NodePods
+from deviceplugin.kube.node_pods import NodePods
 from deviceplugin.kubelet import followed_pods
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest
-from support.in_process_node import GIB, InProcessNode, running_node
-from support.list_watch_server import ListWatchServer, make_list_watch_server
+from support.api_server.cluster_server import ClusterServer
+from support.node.in_process import GIB, InProcessNode, running_node
 from support.waiting import wait_until
 from vgpuctl.agent_client import agent_report, metrics_page
 
@@ -32,7 +32,7 @@ NODE = "test-node"
 class Cluster:
     """A node, and the API server that tells of its pods."""
 
-    def __init__(self, node: InProcessNode, server: ListWatchServer, made: list[NodePods]) -> None:
+    def __init__(self, node: InProcessNode, server: ClusterServer, made: list[NodePods]) -> None:
         self.node, self.server, self._made = node, server, made
 
     def pods(self) -> NodePods:
@@ -58,12 +58,11 @@ class Cluster:
             {"name": c.name, "resources": {"limits": {k: str(n) for k, n in c.limits.items()}}}
             for c in made
         ]
-        body = {
-            "metadata": {"namespace": "default", "uid": f"u-{name}", "annotations": annotations},
-            "spec": {"nodeName": NODE, "initContainers": specs[:init], "containers": specs[init:]},
-            "status": {"phase": "Pending"},
-        }
-        self.server.put(PATH, name, body)
+        self.server.put(
+            POD, name, metadata={"uid": f"u-{name}", "annotations": annotations},
+            spec={"nodeName": NODE, "initContainers": specs[:init], "containers": specs[init:]},
+            status={"phase": "Pending"},
+        )  # fmt: skip
         wait_until(lambda: ("default", name) in self.pods().seen().names)
         return PodManifest(
             name=name, init_containers=tuple(made[:init]), containers=tuple(made[init:])
@@ -85,33 +84,27 @@ def make_node(base: Path) -> InProcessNode:
 
 
 @pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
-    server = make_list_watch_server(tmp_path)
-    server.put(PATH, "of-nobody", {"metadata": {"namespace": "default", "uid": "u"}, "spec": {}})
-    server.start()
-    api = server.api()
+def cluster(server: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    server.put(POD, "of-nobody", metadata={"uid": "u"}, spec={})
+    server.be_found(monkeypatch)
     made: list[NodePods] = []
 
     def followed(*args: Any) -> NodePods:
         made.append(NodePods(*args))
         return made[-1]
 
-    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
     monkeypatch.setattr(followed_pods, "NodePods", followed)
     monkeypatch.setattr(list_watch, "FIRST_PAUSE_S", 0.02)
     monkeypatch.setattr(list_watch, "LONGEST_PAUSE_S", 0.1)
-    try:
-        with running_node(monkeypatch, make_node, CONFIG) as node:
-            wait_until(lambda: made[-1].seen().is_current)
-            yield Cluster(node, server, made)
-    finally:
-        server.stop()
+    with running_node(monkeypatch, make_node, CONFIG) as node:
+        wait_until(lambda: made[-1].seen().is_current)
+        yield Cluster(node, server, made)
 
 
 def test_it_follows_the_pods_of_its_own_node(cluster: Cluster) -> None:
-    assert cluster.server.lists[0]["fieldSelector"] == f"spec.nodeName={NODE}"
-    wait_until(lambda: cluster.server.watches)  # a list is followed once it has been read
-    assert cluster.server.watches[0]["fieldSelector"] == f"spec.nodeName={NODE}"
+    assert cluster.server.asked(POD, watch=False)[0]["fieldSelector"] == f"spec.nodeName={NODE}"
+    wait_until(lambda: cluster.server.asked(POD, watch=True))  # once the list has been read
+    assert cluster.server.asked(POD, watch=True)[0]["fieldSelector"] == f"spec.nodeName={NODE}"
     assert agent_report(cluster.node.run_dir).pods_problem == ""
 
 
@@ -175,8 +168,12 @@ def test_without_the_api_server_pods_are_admitted_as_before(cluster: Cluster) ->
     cluster.admit("before", SMALL)
     known = cluster.bind("known", SMALL)
     cluster.server.stop()
-    wait_until(lambda: "does not answer" in agent_report(cluster.node.run_dir).pods_problem
-               or "not reached" in agent_report(cluster.node.run_dir).pods_problem)  # fmt: skip
+    wait_until(
+        lambda: (
+            "does not answer" in agent_report(cluster.node.run_dir).pods_problem
+            or "not reached" in agent_report(cluster.node.run_dir).pods_problem
+        )
+    )
     assert "vgpu_pods_followed 0.0" in metrics_page(cluster.node.run_dir)
 
     assert gpus_of(cluster.node.kubelet.admit(known)) == {0}

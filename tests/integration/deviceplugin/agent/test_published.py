@@ -6,18 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.api_server import StandInApiServer
+from benchmarks.simulated_cluster.kinds import LEASE
 from deviceplugin.kube import inventory_lease
-from deviceplugin.kube.api_client import ApiServer
-from deviceplugin.model.published import PublishedNode, PublishedSlice, decode
+from deviceplugin.pages.published import PublishedNode, PublishedSlice, decode
 from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest
-from support.agent_process import SERVICE_ACCOUNT, ProcessNode
-from support.in_process_node import (
-    CONFIG,
-    InProcessNode,
-    running_node,
-)
-from support.tls_api_server import make_api_server
+from support.api_server.cluster_server import NAMESPACE, ClusterServer
+from support.node.agent_process import SERVICE_ACCOUNT, ProcessNode
+from support.node.in_process import CONFIG, InProcessNode, running_node
 from support.waiting import bar, wait_until
 
 NODE = "test-node"
@@ -25,43 +20,38 @@ HALF = {"vgpu-core": 50, "vgpu-memory": 4}
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInApiServer]:
+def server(server: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> ClusterServer:
     monkeypatch.setattr(inventory_lease, "BACKOFF_MOST_S", 0.5)
-    server = make_api_server(tmp_path)
-    server.nodes[NODE] = {}
-    server.node_uids[NODE] = "uid"
-    server.start()
-    api = server.api()
-    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
-    yield server
-    server.stop()
+    server.label_node(NODE)
+    server.be_found(monkeypatch)
+    return server
 
 
 @pytest.fixture
-def node(server: StandInApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
+def node(server: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch) as node:
         wait_until(lambda: published(server))
         yield node
 
 
-def published(server: StandInApiServer, name: str = NODE) -> PublishedNode | None:
-    lease = (server.leases or {}).get(("default", name))
+def published(server: ClusterServer, name: str = NODE) -> PublishedNode | None:
+    lease = server.find(LEASE, name, NAMESPACE)
     if lease is None:
         return None
     return decode(lease["metadata"]["annotations"]["nvidia.com/vgpu.inventory"])
 
 
-def slices(server: StandInApiServer, name: str = NODE) -> tuple[PublishedSlice, ...]:
+def slices(server: ClusterServer, name: str = NODE) -> tuple[PublishedSlice, ...]:
     found = published(server, name)
     return found.slices if found is not None else ()
 
 
-def is_shown(server: StandInApiServer, pod: str) -> Callable[[], PublishedSlice | None]:
+def is_shown(server: ClusterServer, pod: str) -> Callable[[], PublishedSlice | None]:
     return lambda: next((s for s in slices(server) if s.pod == ("default", pod)), None)
 
 
 def test_a_slice_is_shown_by_name_and_goes_with_its_pod(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
     first = published(server)
     assert first is not None
@@ -83,7 +73,7 @@ def test_a_slice_is_shown_by_name_and_goes_with_its_pod(
 
 # Its name is known within a listing's period, which is 0.25 s here.
 @pytest.mark.parametrize("most_s", bar(1.5 + 0.25))
-def test_it_is_shown_soon(server: StandInApiServer, node: InProcessNode, most_s: float) -> None:
+def test_it_is_shown_soon(server: ClusterServer, node: InProcessNode, most_s: float) -> None:
     took_s = []
     for n in range(3):
         began_s = time.monotonic()
@@ -95,7 +85,7 @@ def test_it_is_shown_soon(server: StandInApiServer, node: InProcessNode, most_s:
 
 
 def test_memory_that_comes_with_core_is_held_before_the_container_starts(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
     pod = node.admit("lone", {"vgpu-core": 50})
     wait_until(lambda: slices(server))
@@ -109,7 +99,7 @@ def test_memory_that_comes_with_core_is_held_before_the_container_starts(
 
 
 def test_units_of_an_init_container_do_not_count_twice(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
     limits = {"nvidia.com/vgpu-core": 50, "nvidia.com/vgpu-memory": 4}
     node.kubelet.admit(
@@ -126,7 +116,7 @@ def test_units_of_an_init_container_do_not_count_twice(
 
 
 def test_a_gpu_that_drains_is_published_so_until_its_slice_has_ended(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
     pod = node.admit("p", HALF)
     (uuid,) = wait_until(is_shown(server, "p")).units
@@ -149,7 +139,7 @@ def test_a_gpu_that_drains_is_published_so_until_its_slice_has_ended(
 
 
 def test_the_api_server_is_away_for_a_while_and_admissions_go_on(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
     server.stop()
     pods = [node.admit(f"p{n}", {"vgpu-core": 10, "vgpu-memory": 1}) for n in range(5)]
@@ -164,14 +154,14 @@ def test_the_api_server_is_away_for_a_while_and_admissions_go_on(
 
 
 def test_the_lease_stays_when_the_agent_ends_and_the_next_one_goes_on_with_it(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
     node.admit("p", HALF)
     before = wait_until(is_shown(server, "p"))
     node.stop_agent()
     assert slices(server) == (before,)
 
-    server.calls.clear()
+    server.called.clear()
     node.start_agent()
     node.wait_registered()
     wait_until(lambda: any("leases" in path for _, path in server.calls))
@@ -181,7 +171,7 @@ def test_the_lease_stays_when_the_agent_ends_and_the_next_one_goes_on_with_it(
 
 
 def test_a_node_with_another_name_has_another_lease(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
     node.admit("p", HALF)
     before = wait_until(is_shown(server, "p"))
@@ -195,7 +185,7 @@ def test_a_node_with_another_name_has_another_lease(
 
 
 def test_whoever_does_not_want_it_publishes_nothing(
-    server: StandInApiServer, monkeypatch: pytest.MonkeyPatch
+    server: ClusterServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(base: Path) -> InProcessNode:
         node = InProcessNode(base)
@@ -206,11 +196,11 @@ def test_whoever_does_not_want_it_publishes_nothing(
         node.admit("p", HALF)
         time.sleep(1.0)
 
-    assert server.leases == {}
+    assert server.all(LEASE) == []
 
 
 def test_a_lone_half_is_refused_at_its_start_where_the_config_forbids_it(
-    server: StandInApiServer, monkeypatch: pytest.MonkeyPatch
+    server: ClusterServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = CONFIG.replace("compute: elastic", "compute: elastic, loneHalves: forbid")
     said = "vgpu-core: 20 without nvidia.com/vgpu-memory is forbidden on this node"
@@ -233,7 +223,7 @@ def test_a_lone_half_is_refused_at_its_start_where_the_config_forbids_it(
 
 
 def test_an_agent_that_is_killed_leaves_its_lease_right(
-    server: StandInApiServer, monkeypatch: pytest.MonkeyPatch
+    server: ClusterServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in server.environment().items():
         monkeypatch.setenv(name, value)

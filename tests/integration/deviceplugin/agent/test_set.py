@@ -5,28 +5,22 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from deviceplugin.model.overrides import Override
 from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
 from libvgpu.errors import UnknownAllocation
 from libvgpu.limits import ComputeMode
-from support.in_process_node import CONFIG, GIB, MPS_GPU, InProcessNode, only_device, running_node
+from support.node.in_process import CONFIG, GIB, MPS_GPU, InProcessNode, only_device
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import agent_client
 from vgpuctl.__main__ import main
 
 IN_FORCE_S = 0.05
 ALLOW = "limits:\n- {match: {namespace: default}, allowRaise: true}\n"
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
-        yield node
 
 
 class HeldPod:
@@ -94,7 +88,8 @@ def test_it_is_in_force_within_50_ms(held: HeldPod) -> None:
         watcher = threading.Thread(target=watch, args=(percent, seen), daemon=True)
         watcher.start()
         started = time.monotonic()
-        agent_client.set_override(held.node.run_dir, held.directory.name, {"core_percent": percent})
+        override = Override(core_percent=percent)
+        agent_client.set_override(held.node.run_dir, held.directory.name, override)
         assert seen.wait(PATIENCE_S)
         took_s.append(time.monotonic() - started)
 
@@ -301,7 +296,7 @@ def test_wrong_words_and_names_are_told_apart(
         assert main(["set", *arguments, run_dir]) == status, arguments
         assert said in capsys.readouterr().err
     with pytest.raises(UnknownAllocation):
-        agent_client.set_override(node.run_dir, "0" * 12, {"core_percent": 1})
+        agent_client.set_override(node.run_dir, "0" * 12, Override(core_percent=1))
 
 
 def test_without_an_agent_it_is_refused_in_words(

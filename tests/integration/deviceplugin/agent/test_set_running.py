@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin.model.overrides import Override
 from libvgpu import allocation_dirs
 from libvgpu.artifacts import shim_path
 from libvgpu.sim import Machine
-from support import in_process_node
-from support.in_process_node import GIB, MPS_GPU, VGPU_GPU, InProcessNode, running_node
-from support.slices import Slice
-from support.talker import Talk
+from support.node import in_process as in_process_node
+from support.node.in_process import GIB, MPS_GPU, VGPU_GPU, InProcessNode, running_node
+from support.shim.slices import Slice
+from support.shim.talker import Talk
 from support.waiting import bar, wait_until
 from vgpuctl import agent_client
 
@@ -48,7 +49,7 @@ def test_a_running_program_is_held_to_what_is_set_at_once(
 
     for _ in range(5):
         started = time.monotonic()
-        agent_client.set_override(node.run_dir, directory.name, {"memory_bytes": 2 * GIB})
+        agent_client.set_override(node.run_dir, directory.name, Override(memory_bytes=2 * GIB))
         refused = program.ask(f"alloc {2 * GIB}")
         took_s = time.monotonic() - started
 

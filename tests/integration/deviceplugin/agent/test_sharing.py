@@ -1,7 +1,6 @@
 """A config edit that changes how GPUs are shared: the agent is not restarted."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from deviceplugin.mps.state_files import read_wanted
 from deviceplugin.testing import AdmissionFailed, AdmittedPod
 from libvgpu import allocation_dirs, region
 from libvgpu.limits import ComputeMode
-from support.in_process_node import (
+from support.node.in_process import (
     CONFIG,
     GIB,
     MPS_GPU,
@@ -28,16 +27,12 @@ from vgpuctl.agent_client import agent_report, metrics_page
 from vgpuctl.doctor import agent_checks
 from vgpuctl.doctor.finding import WARN
 
+pytestmark = pytest.mark.usefixtures("in_world")
+
 MPS_CORE, MPS_MEMORY, VGPU_CORE, VGPU_MEMORY = RESOURCES
 GPU = "nvidia.com/gpu"
 DRAINS = "GPU draining, its sharing changes when its slices have ended"
 VGPU_ONLY = "version: v1\nsharing:\n  fractional:\n  - {{family: vgpu, devices: {}}}\n"
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch, in_world=True) as node:
-        yield node
 
 
 @pytest.fixture
@@ -143,7 +138,7 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
         MPS_GPU.uuid: "mps by units of 1 GiB until 2 slices have ended, then vgpu strict by units "
         "of 2 GiB"
     }
-    assert report.mps_gpus == [MPS_GPU.uuid]
+    assert report.mps_gpus == (MPS_GPU.uuid,)
     assert under_mps(node) == {MPS_GPU.uuid}
     assert [f.level for f in agent_checks.gpus(report)] == [WARN]
     assert main(["status", "--run-dir", str(node.run_dir)]) == 0
@@ -161,7 +156,7 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
     wait_until(lambda: offered(node) == {VGPU_CORE: 300, VGPU_MEMORY: 24})
 
     assert agent_report(node.run_dir).draining_gpus == {}
-    assert agent_report(node.run_dir).mps_gpus == []
+    assert agent_report(node.run_dir).mps_gpus == ()
     wait_until(lambda: under_mps(node) == set())
     told = fields(log, "GPU sharing changed")
     assert told[-1]["gpu"] == MPS_GPU.uuid
@@ -276,7 +271,7 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
         assert 'vgpu_allocate_duration_seconds_count{resource="nvidia.com/mps-core"} 0.0' in page
         assert 'vgpu_resource_registered{resource="nvidia.com/mps-core"} 1.0' in page
         assert 'vgpu_resource_registered{resource="nvidia.com/vgpu-core"}' not in page
-        assert agent_report(node.run_dir).unheard_resources == []
+        assert agent_report(node.run_dir).unheard_resources == ()
         names = [each.name for each in agent_report(node.run_dir).resources]
         assert names == [MPS_CORE, MPS_MEMORY, GPU]
 

@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import (
 from deviceplugin.http import server
 from deviceplugin.http.metric_names import METRICS
 from libvgpu import artifacts
-from support.in_process_node import CONFIG, RESOURCES, InProcessNode, running_node
+from support.node.in_process import CONFIG, RESOURCES, InProcessNode, running_node
 from support.ports import held_port
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import agent_client
@@ -85,7 +85,8 @@ def test_a_scrape_gets_every_metric_and_other_pages_are_named(node: InProcessNod
         f"http://{node.metrics_address}/metrics",
         headers={"Accept": "application/openmetrics-text; version=1.0.0, text/plain;q=0.5"},
     )
-    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:
+    # A page of our own agent.
+    with urllib.request.urlopen(asked, timeout=PATIENCE_S) as answer:  # noqa: S310
         kind = answer.headers["Content-Type"]
         text = answer.read().decode()
     found = read_openmetrics(text)  # type: ignore[no-untyped-call]
@@ -140,7 +141,7 @@ def test_a_stream_that_the_kubelet_ended_is_opened_again_and_readiness_says_so_m
     unheard = f"registered, but the kubelet does not listen: {core}\n"
     wait_until(lambda: page(node, "/readyz") == (503, unheard))
     assert page(node, "/healthz")[0] == 200
-    assert agent_client.agent_report(node.run_dir).unheard_resources == [core]
+    assert agent_client.agent_report(node.run_dir).unheard_resources == (core,)
     assert f'vgpu_resource_registered{{resource="{core}"}} 0.0' in page(node, "/metrics")[1]
 
     node.kubelet.listen(True)

@@ -2,27 +2,24 @@
 
 import itertools
 import shutil
-from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-from benchmarks.api_server import StandInApiServer
+from benchmarks.simulated_cluster import api_server
+from benchmarks.simulated_cluster.kinds import NODE
 from deviceplugin.kube.api_client import ApiRefused, ApiServer, ApiUnreachable
-from support.tls_api_server import make_api_server
+from support.api_server.cluster_server import ClusterServer
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandInApiServer]:
-    server = make_api_server(tmp_path)
-    server.pods["ns", "a"], server.labels["ns", "a"] = "uid-a", {"tier": "batch"}
-    server.start()
-    yield server
-    server.stop()
+def server(server: ClusterServer) -> ClusterServer:
+    server.label_pod("a", "ns", tier="batch")
+    return server
 
 
-def test_a_pod_is_told_by_its_metadata(server: StandInApiServer) -> None:
+def test_a_pod_is_told_by_its_metadata(server: ClusterServer) -> None:
     api = server.api()
 
     found = api.pod("ns", "a")
@@ -36,15 +33,16 @@ def test_a_pod_is_told_by_its_metadata(server: StandInApiServer) -> None:
     ]
 
 
-def test_a_node_tells_which_runtime_it_has(server: StandInApiServer) -> None:
+def test_a_node_tells_which_runtime_it_has(server: ClusterServer) -> None:
     info = dict.fromkeys(
         ("architecture", "bootID", "kernelVersion", "kubeProxyVersion", "machineID",
          "operatingSystem", "osImage", "systemUUID"), "x",
     )  # fmt: skip
-    server.node_info["n1"] = info | {
+    info |= {
         "containerRuntimeVersion": "containerd://2.1.4",
         "kubeletVersion": "v1.33.2",
     }
+    server.put(NODE, "n1", status={"nodeInfo": info})
     api = server.api()
 
     assert api.node_versions("n1") == ("containerd://2.1.4", "v1.33.2")
@@ -53,12 +51,12 @@ def test_a_node_tells_which_runtime_it_has(server: StandInApiServer) -> None:
     assert caught.value.status == 404
 
 
-def test_a_token_that_is_renewed_is_read_again(server: StandInApiServer) -> None:
+def test_a_token_that_is_renewed_is_read_again(server: ClusterServer) -> None:
     api = server.api()
     assert api.pod("ns", "a") is not None
 
     server.token = "the-next-token"
-    with pytest.raises(ApiRefused, match=r"who are you\?") as caught:
+    with pytest.raises(ApiRefused, match="Unauthorized") as caught:
         api.pod("ns", "a")
     assert caught.value.status == 401
     (server.account / "token").write_text("the-next-token\n")
@@ -66,12 +64,10 @@ def test_a_token_that_is_renewed_is_read_again(server: StandInApiServer) -> None
     assert api.pod("ns", "a") is not None
 
 
-def test_a_ca_that_is_renewed_is_read_again(server: StandInApiServer, tmp_path: Path) -> None:
+def test_a_ca_that_is_renewed_is_read_again(server: ClusterServer, tmp_path: Path) -> None:
     api = server.api()
     assert api.pod("ns", "a") is not None
-    other = tmp_path / "other"
-    other.mkdir()
-    renewed = make_api_server(other)
+    renewed = ClusterServer(tmp_path / "other")
     server.stop()
     for name in ("ca.crt", "server.key"):
         shutil.copy(renewed.account / name, server.account / f"{name}.new")
@@ -89,7 +85,7 @@ def test_a_ca_that_is_renewed_is_read_again(server: StandInApiServer, tmp_path: 
 
 @pytest.mark.parametrize("status", [200, 403, 404, 502])
 def test_an_answer_of_no_api_server_fails_the_call_only(
-    server: StandInApiServer, monkeypatch: pytest.MonkeyPatch, status: int
+    server: ClusterServer, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     contents = [b"null", b"[]", b"3", b"<html>", b'{"metadata": 3}', b"", b"{"]
     answers = list(itertools.product(contents, ("application/json", "text/html", None)))
@@ -108,7 +104,7 @@ def test_an_answer_of_no_api_server_fails_the_call_only(
             pass
 
     server.stop()
-    monkeypatch.setattr(server, "_handler", lambda: Handler)
+    monkeypatch.setattr(api_server, "_handler", lambda server: Handler)
     server.start()
     api = server.api()
 
@@ -124,7 +120,7 @@ def test_an_answer_of_no_api_server_fails_the_call_only(
 
 
 def test_nobody_at_home_is_unreachable(tmp_path: Path) -> None:
-    account = make_api_server(tmp_path).account
+    account = ClusterServer(tmp_path / "api").account
 
     with pytest.raises(ApiUnreachable, match=r"127\.0\.0\.1:1 does not answer"):
         ApiServer("127.0.0.1", 1, account).pod("ns", "a")

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from benchmarks.api_server import StandInApiServer
 from deviceplugin.kube import event_sender, notices
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.event_sender import EventSender
@@ -22,8 +21,8 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
-from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
-from support.tls_api_server import make_api_server
+from support.api_server.cluster_server import ClusterServer
+from support.node.in_process import CONFIG, GIB, InProcessNode, running_node
 from support.waiting import PATIENCE_S, wait_until
 
 POD = Notice(EventReason.LIMITS_CHANGED, "less", Owner("team-a", "pod", "main"))
@@ -31,30 +30,20 @@ NODE = node_notice(EventReason.ALLOCATION_REFUSED, "not free")
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandInApiServer]:
-    server = make_api_server(tmp_path)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def sender(server: StandInApiServer) -> Iterator[EventSender]:
+def sender(server: ClusterServer) -> Iterator[EventSender]:
     sender = EventSender(server.api(), "n1")
     sender.start()
     yield sender
     sender.stop()
 
 
-def only(server: StandInApiServer) -> dict[str, Any]:
-    (found,) = server.events.values()
+def only(server: ClusterServer) -> dict[str, Any]:
+    (found,) = server.events
     return found
 
 
-def test_an_event_of_a_pod_names_it_by_its_uid(
-    server: StandInApiServer, sender: EventSender
-) -> None:
-    server.pods["team-a", "pod"] = "uid-7"
+def test_an_event_of_a_pod_names_it_by_its_uid(server: ClusterServer, sender: EventSender) -> None:
+    server.label_pod("pod", "team-a")
 
     sender.put(POD)
     wait_until(lambda: bool(server.events))
@@ -65,7 +54,7 @@ def test_an_event_of_a_pod_names_it_by_its_uid(
         "kind": "Pod",
         "name": "pod",
         "namespace": "team-a",
-        "uid": "uid-7",
+        "uid": "uid-pod",
     }
     assert told["metadata"]["namespace"] == "team-a"
     assert (told["reason"], told["message"], told["type"]) == (
@@ -81,7 +70,7 @@ def test_an_event_of_a_pod_names_it_by_its_uid(
 
 
 def test_a_pod_we_may_not_look_up_is_named_without_uid(
-    server: StandInApiServer, sender: EventSender
+    server: ClusterServer, sender: EventSender
 ) -> None:
     sender.put(POD)
     wait_until(lambda: bool(server.events))
@@ -90,7 +79,7 @@ def test_a_pod_we_may_not_look_up_is_named_without_uid(
 
 
 def test_an_event_of_the_node_stands_in_the_default_namespace(
-    server: StandInApiServer, sender: EventSender
+    server: ClusterServer, sender: EventSender
 ) -> None:
     sender.put(NODE)
     wait_until(lambda: bool(server.events))
@@ -101,7 +90,7 @@ def test_an_event_of_the_node_stands_in_the_default_namespace(
 
 
 def test_a_long_text_is_cut_to_what_the_server_takes(
-    server: StandInApiServer, sender: EventSender
+    server: ClusterServer, sender: EventSender
 ) -> None:
     sender.put(Notice(EventReason.RAISE_REFUSED, "x" * 5000, POD.subject))
     wait_until(lambda: bool(server.events))
@@ -112,7 +101,7 @@ def test_a_long_text_is_cut_to_what_the_server_takes(
 
 
 def test_equal_events_are_counted_up_in_one(
-    server: StandInApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch
+    server: ClusterServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notices, "WINDOW_S", 2.0)  # all five come within it
 
@@ -124,7 +113,7 @@ def test_equal_events_are_counted_up_in_one(
 
 
 def test_a_server_that_was_away_gets_everything_once_it_is_back(
-    server: StandInApiServer,
+    server: ClusterServer,
     sender: EventSender,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -146,23 +135,23 @@ def test_a_server_that_was_away_gets_everything_once_it_is_back(
 
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_an_overloaded_server_is_asked_again(
-    server: StandInApiServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch, status: int
+    server: ClusterServer, sender: EventSender, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setattr(event_sender, "_BACKOFF_FIRST_S", 0.05)
-    server.refuse_with = status
+    server.refuse(status)
     sender.put(NODE)
     wait_until(lambda: len(server.calls) >= 2)
 
-    server.refuse_with = 0
+    server.faults.clear()
 
     wait_until(lambda: len(server.events) == 1)
 
 
 def test_what_the_server_forbids_is_dropped_and_said_once(
-    server: StandInApiServer, sender: EventSender, caplog: pytest.LogCaptureFixture
+    server: ClusterServer, sender: EventSender, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "deviceplugin")
-    server.refuse_with = 403
+    server.refuse(403)
     for n in range(3):
         sender.put(node_notice(EventReason.ALLOCATION_REFUSED, f"{n}"))
     wait_until(lambda: len(server.calls) == 3)
@@ -174,11 +163,10 @@ def test_what_the_server_forbids_is_dropped_and_said_once(
 
 
 def test_a_server_with_a_foreign_certificate_learns_nothing(
-    server: StandInApiServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    server: ClusterServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "deviceplugin")
-    (tmp_path / "other").mkdir()
-    foreign = make_api_server(tmp_path / "other")
+    foreign = ClusterServer(tmp_path / "other")
     sender = EventSender(ApiServer("127.0.0.1", server.port, foreign.account), "n1")
     sender.start()
     try:
@@ -190,7 +178,7 @@ def test_a_server_with_a_foreign_certificate_learns_nothing(
     assert server.calls == []
 
 
-def test_a_queue_that_is_full_keeps_nobody_waiting(server: StandInApiServer) -> None:
+def test_a_queue_that_is_full_keeps_nobody_waiting(server: ClusterServer) -> None:
     sender = EventSender(server.api(), "n1")  # its thread is not started, as if it were stuck
     started = time.monotonic()
 
@@ -217,21 +205,20 @@ def test_without_a_service_account_there_is_no_thread(
 
 @pytest.fixture
 def node(
-    server: StandInApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    server: ClusterServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> Iterator[InProcessNode]:
     caplog.set_level(logging.INFO, "deviceplugin")
-    api = server.api()
-    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
+    server.be_found(monkeypatch)
     with running_node(monkeypatch) as node:
         yield node
 
 
-def told(server: StandInApiServer, reason: str) -> list[dict[str, Any]]:
-    return [e for e in list(server.events.values()) if e["reason"] == reason]
+def told(server: ClusterServer, reason: str) -> list[dict[str, Any]]:
+    return [e for e in server.events if e["reason"] == reason]
 
 
 def test_what_the_agent_refuses_is_an_event_of_the_node(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
     with pytest.raises(AdmissionFailed):
         node.admit("r", {"vgpu-core": 101})
@@ -243,9 +230,9 @@ def test_what_the_agent_refuses_is_an_event_of_the_node(
 
 
 def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
-    server.pods["default", "a"] = "uid-a"
+    server.label_pod("a")
     pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
     wait_until(lambda: all(a.meta.pod for a in allocation_dirs.list_allocations(node.run_dir)))
     node.config.write_text(CONFIG + "limits:\n- {memory: 1Gi}\n")
@@ -257,9 +244,7 @@ def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
     assert "container c0: GPU memory 8 GiB to 1 GiB" in found["message"]
 
 
-def test_a_refused_start_is_an_event_of_its_pod(
-    server: StandInApiServer, node: InProcessNode
-) -> None:
+def test_a_refused_start_is_an_event_of_its_pod(server: ClusterServer, node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 10}, {"vgpu-memory": 2})
     with pytest.raises(AdmissionFailed):
         node.kubelet.run_options(pod, "c0")
@@ -268,9 +253,7 @@ def test_a_refused_start_is_an_event_of_its_pod(
     assert told(server, "ContainerStartRefused")[0]["involvedObject"]["name"] == "a"
 
 
-def test_a_bad_config_is_an_event_of_the_node(
-    server: StandInApiServer, node: InProcessNode
-) -> None:
+def test_a_bad_config_is_an_event_of_the_node(server: ClusterServer, node: InProcessNode) -> None:
     node.config.write_text(CONFIG + "limits:\n- {memory: 8 bananas}\n")
 
     wait_until(lambda: bool(told(server, "ConfigRejected")))
@@ -278,7 +261,7 @@ def test_a_bad_config_is_an_event_of_the_node(
 
 
 def test_admission_does_not_wait_for_an_api_server_that_hangs(
-    server: StandInApiServer, node: InProcessNode, monkeypatch: pytest.MonkeyPatch
+    server: ClusterServer, node: InProcessNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, may_go_on = threading.Event(), threading.Event()
 

@@ -3,27 +3,26 @@
 import logging
 import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.api_server import StandInApiServer
+from benchmarks.simulated_cluster.kinds import LEASE, NODE
 from deviceplugin.kube import inventory_lease
 from deviceplugin.kube.api_client import ApiRefused, ApiUnreachable
 from deviceplugin.kube.inventory_lease import InventoryLease
 from deviceplugin.kube.lease_objects import NodeLease
 from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.published import PublishedNode, decode
-from deviceplugin.policy import published_size
-from deviceplugin.policy.layout import Layout, SharedGpu
-from deviceplugin.policy.published_inventory import NodeMoment
+from deviceplugin.pages.published import PublishedNode, decode
+from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.policy.published import size as published_size
+from deviceplugin.policy.published.inventory import NodeMoment
 from libvgpu.limits import ComputeMode, Family
-from support.tls_api_server import make_api_server
+from support.api_server.cluster_server import NAMESPACE, ClusterServer
 from support.waiting import wait_until
 
 KEY = "nvidia.com/vgpu.inventory"
-PATH = "/apis/coordination.k8s.io/v1/namespaces/default/leases"
+PATH = LEASE.path(NAMESPACE)
 NOT_PUBLISHED = "the node's inventory is not published, schedulers use the previous one"
 
 
@@ -36,13 +35,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandInApiServer]:
-    server = make_api_server(tmp_path)
-    server.nodes["n1"] = {}
-    server.node_uids["n1"] = "uid-1"
-    server.start()
-    yield server
-    server.stop()
+def server(server: ClusterServer) -> ClusterServer:
+    server.label_node("n1")
+    return server
 
 
 def moment(gpus: int, **unhealthy: str) -> NodeMoment:
@@ -53,27 +48,26 @@ def moment(gpus: int, **unhealthy: str) -> NodeMoment:
     return NodeMoment(Layout("nvidia.com", shared), unhealthy=unhealthy)
 
 
-def lease(server: StandInApiServer, name: str = "n1") -> dict[str, Any] | None:
-    assert server.leases is not None
-    return server.leases.get(("default", name))
+def lease(server: ClusterServer, name: str = "n1") -> dict[str, Any] | None:
+    return server.find(LEASE, name, NAMESPACE)
 
 
-def inventory(server: StandInApiServer, name: str = "n1") -> PublishedNode | None:
+def inventory(server: ClusterServer, name: str = "n1") -> PublishedNode | None:
     found = lease(server, name)
     return decode(found["metadata"]["annotations"].get(KEY, "")) if found else None
 
 
-def gpus(server: StandInApiServer) -> int:
+def gpus(server: ClusterServer) -> int:
     found = inventory(server)
     return len(found.gpus) if found else 0
 
 
-def writes(server: StandInApiServer) -> list[str]:
+def writes(server: ClusterServer) -> list[str]:
     return [method for method, path in server.calls if path.startswith(PATH)]
 
 
 @pytest.fixture
-def published(server: StandInApiServer) -> Iterator[InventoryLease]:
+def published(server: ClusterServer) -> Iterator[InventoryLease]:
     found = InventoryLease(NodeLease(server.api(), "n1"))
     found.start()
     yield found
@@ -81,7 +75,7 @@ def published(server: StandInApiServer) -> Iterator[InventoryLease]:
 
 
 def test_it_is_made_with_its_label_and_belongs_to_the_node(
-    server: StandInApiServer, published: InventoryLease
+    server: ClusterServer, published: InventoryLease
 ) -> None:
     published.put(moment(2))
     wait_until(lambda: gpus(server) == 2)
@@ -90,7 +84,7 @@ def test_it_is_made_with_its_label_and_belongs_to_the_node(
     assert found is not None
     assert found["metadata"]["labels"] == {"app.kubernetes.io/component": "vgpu-inventory"}
     assert found["metadata"]["ownerReferences"] == [
-        {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-1"}
+        {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-n1"}
     ]
     assert found["spec"] == {"holderIdentity": "n1"}
 
@@ -99,11 +93,8 @@ def test_it_is_made_with_its_label_and_belongs_to_the_node(
     assert writes(server) == ["PATCH", "POST", "PATCH"]
 
 
-def test_somebody_elses_words_in_it_stay(
-    server: StandInApiServer, published: InventoryLease
-) -> None:
-    assert server.leases is not None
-    server.leases["default", "n1"] = {"metadata": {"annotations": {"theirs": "x"}, "labels": {}}}
+def test_somebody_elses_words_in_it_stay(server: ClusterServer, published: InventoryLease) -> None:
+    server.put(LEASE, "n1", NAMESPACE, metadata={"annotations": {"theirs": "x"}, "labels": {}})
 
     published.put(moment(1))
     wait_until(lambda: gpus(server) == 1)
@@ -116,12 +107,12 @@ def test_somebody_elses_words_in_it_stay(
 
 @pytest.mark.parametrize("why_not", ["gone", "refused"])
 def test_without_the_uid_of_the_node_it_belongs_to_nobody(
-    server: StandInApiServer, published: InventoryLease, why_not: str
+    server: ClusterServer, published: InventoryLease, why_not: str
 ) -> None:
     if why_not == "gone":
-        del server.nodes["n1"]
+        server.remove(NODE, "n1")
     else:
-        server.answer_by["/api/v1/nodes/n1"] = 403
+        server.refuse(403, "/api/v1/nodes/n1")
 
     published.put(moment(1))
     wait_until(lambda: gpus(server) == 1)
@@ -132,7 +123,7 @@ def test_without_the_uid_of_the_node_it_belongs_to_nobody(
 
 
 def test_what_is_the_same_is_written_once_and_again_after_a_while(
-    server: StandInApiServer, published: InventoryLease, monkeypatch: pytest.MonkeyPatch
+    server: ClusterServer, published: InventoryLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     published.put(moment(1))
     wait_until(lambda: gpus(server) == 1)
@@ -145,16 +136,16 @@ def test_what_is_the_same_is_written_once_and_again_after_a_while(
     published.put(moment(2))  # counts from the next write
     wait_until(lambda: len(writes(server)) >= 5)
     # Somebody removed it together with its Node, which is there again under the same name.
-    assert server.leases is not None
-    server.node_uids["n1"] = "uid-2"
-    server.leases.clear()
+    server.remove(NODE, "n1")
+    server.put(NODE, "n1", metadata={"uid": "uid-2"})
+    server.remove(LEASE, "n1", NAMESPACE)
     found = wait_until(lambda: lease(server))
     assert found["metadata"]["ownerReferences"][0]["uid"] == "uid-2"
     assert gpus(server) == 2
 
 
 def test_it_is_written_about_once_a_second_at_most(
-    server: StandInApiServer, published: InventoryLease, monkeypatch: pytest.MonkeyPatch
+    server: ClusterServer, published: InventoryLease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inventory_lease, "LEAST_BETWEEN_S", 0.5)
     began_s = time.monotonic()
@@ -175,34 +166,34 @@ def told(caplog: pytest.LogCaptureFixture, text: str) -> int:
 
 
 def test_a_server_that_is_away_is_told_of_once_and_then_gets_the_newest(
-    server: StandInApiServer, published: InventoryLease, caplog: pytest.LogCaptureFixture
+    server: ClusterServer, published: InventoryLease, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
     published.put(moment(1))
     wait_until(lambda: gpus(server) == 1)
 
-    server.refuse_with = 503
+    server.refuse(503)
     for n in (2, 3, 4):
         published.put(moment(n))
         time.sleep(0.1)
     wait_until(lambda: writes(server).count("PATCH") >= 4, "tries")
     assert told(caplog, NOT_PUBLISHED) == 1
 
-    server.refuse_with = 0
+    server.faults.clear()
     wait_until(lambda: gpus(server) == 4)
     wait_until(lambda: told(caplog, "the node's inventory is published again") == 1)
 
 
 def test_a_change_that_was_taken_back_meanwhile_is_right_again(
-    server: StandInApiServer, published: InventoryLease
+    server: ClusterServer, published: InventoryLease
 ) -> None:
     published.put(moment(1))
     wait_until(lambda: gpus(server) == 1)
-    server.refuse_with = 503
+    server.refuse(503)
     published.put(moment(2))
     tries = len(writes(server))
     wait_until(lambda: len(writes(server)) > tries)
-    server.refuse_with = 0
+    server.faults.clear()
     published.put(moment(1))
     time.sleep(0.4)
 
@@ -210,25 +201,23 @@ def test_a_change_that_was_taken_back_meanwhile_is_right_again(
 
 
 def test_without_the_right_it_is_said_once_and_tried_again(
-    server: StandInApiServer, published: InventoryLease, caplog: pytest.LogCaptureFixture
+    server: ClusterServer, published: InventoryLease, caplog: pytest.LogCaptureFixture
 ) -> None:
-    leases, server.leases = server.leases, None
+    server.refuse(403, "leases")
     published.put(moment(1))
     wait_until(lambda: len(writes(server)) >= 3, "tries")
     assert told(caplog, NOT_PUBLISHED) == 1
 
-    server.leases = leases
+    server.faults.clear()
     wait_until(lambda: gpus(server) == 1)
 
 
-def test_one_that_was_made_meanwhile_is_taken(server: StandInApiServer) -> None:
-    class Racing(StandInApiServer):
-        def answer(self, method: str, path: str, token: str, body: Any) -> tuple[int, Any]:
-            if method == "POST" and self.leases is not None:
-                self.leases["default", "n1"] = {"metadata": {}}
-            return super().answer(method, path, token, body)
+def test_one_that_was_made_meanwhile_is_taken(server: ClusterServer) -> None:
+    def race(call: str) -> None:
+        if call.startswith("POST"):
+            server.put(LEASE, "n1", NAMESPACE)
 
-    server.__class__ = Racing
+    server.faults.before = race
     NodeLease(server.api(), "n1").write({KEY: "x"})
 
     found = lease(server)
@@ -237,11 +226,12 @@ def test_one_that_was_made_meanwhile_is_taken(server: StandInApiServer) -> None:
     assert writes(server) == ["PATCH", "POST", "PATCH"]
 
 
-def test_whoever_uses_it_is_told_what_went_wrong(server: StandInApiServer) -> None:
-    server.leases = None
-    with pytest.raises(ApiRefused, match="leases is forbidden"):
+def test_whoever_uses_it_is_told_what_went_wrong(server: ClusterServer) -> None:
+    server.refuse(403)
+    with pytest.raises(ApiRefused, match="planted"):
         NodeLease(server.api(), "n1").write({})
-    server.refuse_with = 500
+    server.faults.clear()
+    server.refuse(500)
     with pytest.raises(ApiUnreachable):
         NodeLease(server.api(), "n1").write({})
 
@@ -271,7 +261,7 @@ def test_a_surprise_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_less_is_published_where_all_is_too_much_and_that_is_said_once(
-    server: StandInApiServer,
+    server: ClusterServer,
     published: InventoryLease,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
@@ -290,7 +280,7 @@ def test_less_is_published_where_all_is_too_much_and_that_is_said_once(
 
 
 def test_nothing_is_written_before_something_is_known_and_after_the_end(
-    server: StandInApiServer,
+    server: ClusterServer,
 ) -> None:
     published = InventoryLease(NodeLease(server.api(), "n1"))
     published.start()

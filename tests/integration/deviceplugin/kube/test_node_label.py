@@ -2,17 +2,16 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from lightkube.models.meta_v1 import ObjectMeta
 
-from benchmarks.api_server import StandInApiServer
 from deviceplugin.kube import node_label
 from deviceplugin.kube.api_client import ApiRefused, ApiUnreachable
 from deviceplugin.kube.node_label import FILE, NodeLabel
-from support.tls_api_server import make_api_server
+from support.api_server.cluster_server import ClusterServer
 from support.waiting import wait_until
 
 KEY = "nvidia.com/device-plugin.config"
@@ -24,15 +23,12 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandInApiServer]:
-    server = make_api_server(tmp_path)
-    server.nodes["n1"] = {KEY: "a100"}
-    server.start()
-    yield server
-    server.stop()
+def server(server: ClusterServer) -> ClusterServer:
+    server.label_node("n1", **{KEY: "a100"})
+    return server
 
 
-def test_a_node_is_told_by_its_metadata(server: StandInApiServer) -> None:
+def test_a_node_is_told_by_its_metadata(server: ClusterServer) -> None:
     found = server.api().node("n1")
 
     assert found is not None

@@ -8,12 +8,10 @@ from pathlib import Path
 import pytest
 from lightkube.models.meta_v1 import ObjectMeta
 
-from benchmarks.api_server import StandInApiServer
 from deviceplugin.kube import pod_labels
-from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.model.allocations import Owner
-from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
-from support.tls_api_server import make_api_server
+from support.api_server.cluster_server import ClusterServer
+from support.node.in_process import CONFIG, GIB, InProcessNode, running_node
 from support.waiting import wait_until
 
 PAIR = {"vgpu-core": 40, "vgpu-memory": 8}
@@ -25,47 +23,34 @@ limits:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[StandInApiServer]:
-    server = make_api_server(tmp_path)
-    server.start()
-    yield server
-    server.stop()
-
-
-@pytest.fixture
-def node(server: StandInApiServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    api = server.api()
-    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
+def node(server: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
+    server.be_found(monkeypatch)
     monkeypatch.setattr(pod_labels, "REFRESH_S", 0.5)
     monkeypatch.setattr(pod_labels, "RETRY_S", 0.2)
     with running_node(monkeypatch, config=CONFIG + RULES) as node:
         yield node
 
 
-def label(server: StandInApiServer, pod: str, **labels: str) -> None:
-    server.pods["default", pod], server.labels["default", pod] = f"uid-{pod}", labels
-
-
 def test_a_rule_holds_for_the_pods_with_its_labels_and_follows_them(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
-    label(server, "batch", tier="batch", app="x")
-    label(server, "plain", app="x")
+    server.label_pod("batch", tier="batch", app="x")
+    server.label_pod("plain", app="x")
     batch, plain = node.admit("batch", PAIR), node.admit("plain", PAIR)
 
     wait_until(lambda: node.limit(batch).memory_limit_bytes == GIB)
     assert node.limit(plain).memory_limit_bytes == 8 * GIB
 
-    label(server, "batch", tier="web")
+    server.label_pod("batch", tier="web")
     wait_until(lambda: node.limit(batch).memory_limit_bytes == 2 * GIB)
     node.config.write_text(CONFIG)
     wait_until(lambda: node.limit(batch).memory_limit_bytes == 8 * GIB)
 
 
 def test_what_was_told_stays_while_the_server_is_away_and_over_a_restart(
-    server: StandInApiServer, node: InProcessNode
+    server: ClusterServer, node: InProcessNode
 ) -> None:
-    label(server, "batch", tier="batch")
+    server.label_pod("batch", tier="batch")
     pod = node.admit("batch", PAIR)
     wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
     server.stop()
@@ -76,7 +61,7 @@ def test_what_was_told_stays_while_the_server_is_away_and_over_a_restart(
 
     assert node.limit(pod).memory_limit_bytes == GIB
     late = node.admit("late", PAIR)
-    label(server, "late", tier="web")
+    server.label_pod("late", tier="web")
     assert node.limit(late).memory_limit_bytes == 8 * GIB, "its request holds till it is known"
     server.start()
     wait_until(lambda: node.limit(late).memory_limit_bytes == 2 * GIB)

@@ -15,7 +15,7 @@ from deviceplugin.kubelet import podresources
 from deviceplugin.kubelet.podresources import PodResources
 from deviceplugin.kubelet.protos import podresources_v1_pb2 as pb
 from deviceplugin.model.allocations import Owner
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from libvgpu.errors import VgpuError
 from support.waiting import PATIENCE_S
 

@@ -16,9 +16,9 @@ from deviceplugin.kubelet.protos import pods_v1alpha1_pb2 as pb
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest
-from deviceplugin.policy.bound_pods import BoundPods
+from deviceplugin.policy.pairing.bound_pods import BoundPods
 from deviceplugin.testing import AdmittedPod
-from support.in_process_node import GIB, InProcessNode, running_node
+from support.node.in_process import GIB, InProcessNode, running_node
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report
 
@@ -95,8 +95,10 @@ def test_a_pod_as_kubernetes_marshals_it(tmp_path: Path) -> None:
     assert not api.is_there
     assert not api.seen().is_current
     service = PodsService(api.socket)
-    service.pods = [MARSHALLED, pb.Pod(metadata=pb.ObjectMeta(name="idle", namespace="x", uid="2"))
-                    .SerializeToString()]  # fmt: skip
+    service.pods = [
+        MARSHALLED,
+        pb.Pod(metadata=pb.ObjectMeta(name="idle", namespace="x", uid="2")).SerializeToString(),
+    ]
     try:
         assert api.seen().is_current
         assert api.seen().names == frozenset()
@@ -152,7 +154,9 @@ class Node:
         quantities = {f"nvidia.com/{k}": pb.Quantity(string=str(n)) for k, n in limits.items()}
         pod = pb.Pod(
             metadata=pb.ObjectMeta(
-                name=name, namespace="default", uid=name,
+                name=name,
+                namespace="default",
+                uid=name,
                 annotations={"nvidia.com/vgpu.gpus": chosen},
             ),
             spec=pb.PodSpec(
@@ -161,7 +165,7 @@ class Node:
                     pb.Container(name="c0", resources=pb.ResourceRequirements(limits=quantities))
                 ],
             ),
-        )  # fmt: skip
+        )
         self.service.pods.append(pod.SerializeToString())
         return self.node.admit(name, limits)
 

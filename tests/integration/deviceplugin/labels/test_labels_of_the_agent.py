@@ -1,21 +1,20 @@
 """The labels of a node whose agent runs: through its life, its containers and its config."""
 
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.api_server import StandInApiServer
+from benchmarks.simulated_cluster.kinds import NODE as NODE_KIND
+from benchmarks.simulated_cluster.kinds import NODE_FEATURE
 from deviceplugin import agent
-from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.labels import publisher
-from support.in_process_node import CONFIG, running_node
-from support.tls_api_server import make_api_server
+from support.api_server.cluster_server import NAMESPACE, ClusterServer
+from support.node.in_process import CONFIG, running_node
 from support.waiting import wait_until
 
 NODE = "test-node"
-FEATURE = "default", f"nvidia-features-for-{NODE}"
+FEATURE = NAMESPACE, f"nvidia-features-for-{NODE}"
 
 
 @pytest.fixture(autouse=True)
@@ -25,14 +24,10 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandInApiServer]:
-    server = make_api_server(tmp_path)
-    server.nodes[NODE] = {"kubernetes.io/os": "linux"}
-    server.start()
-    api = server.api()
-    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: api)
-    yield server
-    server.stop()
+def server(server: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> ClusterServer:
+    server.label_node(NODE, **{"kubernetes.io/os": "linux"})
+    server.be_found(monkeypatch)
+    return server
 
 
 def config(folder: Path, flags: str = "", labels: str = "") -> str:
@@ -102,12 +97,16 @@ def test_a_node_without_the_directory_is_served_all_the_same(
     assert not (tmp_path / "features.d").exists()
 
 
-def labels_of_node(server: StandInApiServer) -> Mapping[str, str]:
-    return server.nodes[NODE]
+def metadata_of_node(server: ClusterServer) -> Any:
+    return (server.find(NODE_KIND, NODE) or {})["metadata"]
+
+
+def labels_of_node(server: ClusterServer) -> Any:
+    return metadata_of_node(server)["labels"]
 
 
 def test_a_node_is_patched_and_keeps_the_labels_of_others(
-    tmp_path: Path, server: StandInApiServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, server: ClusterServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = config(tmp_path, labels="labels: {writeTo: node}")
     with running_node(monkeypatch, config=text) as node:
@@ -124,39 +123,36 @@ def test_a_node_is_patched_and_keeps_the_labels_of_others(
         node.config.write_text(text.replace("writeTo: node", "writeTo: none"))
         left = {"kubernetes.io/os": "linux"}
         wait_until(lambda: dict(labels_of_node(server)) == left, "no labels of ours")
-        assert not server.annotations[NODE]
+        assert not metadata_of_node(server)["annotations"]
 
 
 def test_a_node_feature_stays_when_the_agent_ends(
-    tmp_path: Path, server: StandInApiServer, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, server: ClusterServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = config(tmp_path).replace("flags: {", "flags: {useNodeFeatureAPI: true, ")
     with running_node(monkeypatch, config=text) as node:
-        wait_until(lambda: bool(server.features), "a NodeFeature")
+        wait_until(lambda: server.all(NODE_FEATURE), "a NodeFeature")
         node.admit("p", {"vgpu-core": 30, "vgpu-memory": 4})
         wait_until(lambda: spec(server)["labels"]["nvidia.com/vgpu.free-core.1"] == "70", "news")
 
-    assert server.features is not None
-    found = server.features[FEATURE]
-    assert found["kind"] == "NodeFeature"
-    assert found["apiVersion"] == "nfd.k8s-sigs.io/v1alpha1"
+    (found,) = server.all(NODE_FEATURE)
+    assert (found["metadata"]["namespace"], found["metadata"]["name"]) == FEATURE
     assert found["metadata"]["labels"] == {"nfd.node.kubernetes.io/node-name": NODE}
     assert spec(server)["labels"]["nvidia.com/gpu.count"] == "3"
     assert spec(server)["features"] == {"attributes": {}, "flags": {}, "instances": {}}
 
 
-def spec(server: StandInApiServer) -> Any:
-    assert server.features is not None
-    return server.features[FEATURE]["spec"]
+def spec(server: ClusterServer) -> Any:
+    return server.all(NODE_FEATURE)[0]["spec"]
 
 
 def test_a_cluster_without_nfd_is_told_once_and_the_agent_goes_on(
     tmp_path: Path,
-    server: StandInApiServer,
+    server: ClusterServer,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    server.features = None
+    server.refuse(404, "nodefeatures")
     monkeypatch.setattr("deviceplugin.labels.node_objects.RETRY_S", 0.1)
     text = config(tmp_path, labels="labels: {writeTo: node-feature}")
     with running_node(monkeypatch, config=text) as node:

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY
+from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY
 from libvgpu.limits import ComputeMode, Family
 from libvgpu.region import read_limits
 from libvgpu.sim import faults
 from support import Compile
-from support.in_process_node import wait_until_lost
-from support.mps_cluster import Cluster, device_of, kill_everything_of, running_cluster
-from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, Client
+from support.node.in_process import wait_until_lost
+from support.node.mps_cluster import Cluster, device_of, kill_everything_of, running_cluster
+from support.node.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, Client
 from support.waiting import PATIENCE_S, wait_until
 
 GIB = 1 << 30
@@ -180,8 +180,9 @@ def test_a_fault_of_one_client_is_told_to_every_pod_that_had_a_process(one_gpu: 
     time.sleep(3)
     told = [line for line in log.read_text().splitlines() if FAULTED in line]
     assert sorted(line.partition("owner=")[2].split()[0] for line in told) == [
-        "default/a/c", "default/b/c",
-    ]  # fmt: skip
+        "default/a/c",
+        "default/b/c",
+    ]
     assert cluster.gpu(index).server == server  # it lives on
     assert (cluster.gpu(index).faults, cluster.gpu(index).restarts) == (1, 0)
     assert cluster.run(slices[0]).works()

@@ -11,7 +11,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from deviceplugin.config.source import ConfigSource, ConfigText
+from deviceplugin.config.source import ConfigSource
+from deviceplugin.model.agent_config import ConfigText
 from deviceplugin.mps.state_files import (
     FAILED,
     READY,
@@ -20,13 +21,13 @@ from deviceplugin.mps.state_files import (
     state_path,
     wanted_path,
 )
-from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
+from deviceplugin.policy.devices.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from deviceplugin.store.kept_config import KeptConfig
 from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, parse_spec
 from support import Compile, open_to_others
-from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, MpsNode
+from support.node.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, MpsNode
 from support.waiting import PATIENCE_S, wait_until
 
 NOBODY = 65534

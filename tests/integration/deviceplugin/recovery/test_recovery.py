@@ -16,26 +16,20 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.policy import podresources_listing
+from deviceplugin.policy.pairing import podresources_listing
 from deviceplugin.recovery.kubelet_checkpoint import NAME
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet
 from libvgpu import allocation_dirs, artifacts, region
 from libvgpu.limits import ContainerLimits, Family
-from support.agent_process import ProcessNode
-from support.fake_plugin import listed
-from support.in_process_node import GIB, RESOURCES, InProcessNode, running_node, wait_until_lost
+from support.node.agent_process import ProcessNode
+from support.node.fake_plugin import listed
+from support.node.in_process import GIB, RESOURCES, InProcessNode, running_node, wait_until_lost
 from support.waiting import PATIENCE_S, bar, wait_until
 
 KILLS = 100
 PAIR = {"vgpu-core": 30, "vgpu-memory": 4}
 ALL_FREE = {"mps-core": 100, "mps-memory": 16, "vgpu-core": 200, "vgpu-memory": 32}
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
-        yield node
 
 
 class ForgetfulNode(InProcessNode):

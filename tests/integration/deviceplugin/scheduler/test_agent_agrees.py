@@ -12,9 +12,9 @@ from deviceplugin.scheduler.search.fit import Plan, Refusal, plan
 from deviceplugin.scheduler.search.wishes import NO_WISHES
 from deviceplugin.testing import AdmittedPod
 from libvgpu.errors import AllocationRefused
-from support.in_process_node import GIB
+from support.node.in_process import GIB
+from support.node.watched_agent import WatchedAgent, watched_agent
 from support.waiting import wait_until
-from support.watched_agent import WatchedAgent, watched_agent
 
 GPUS = tuple(Gpu(i, f"GPU-{i:08x}-0000-0000-0000-000000000000", "test", 16 * GIB) for i in range(6))
 CONFIG = """\
@@ -51,9 +51,11 @@ def pod(name: str, chance: random.Random, most: int) -> PodRequest:
     kinds = [chance.choice((ContainerKind.INIT, ContainerKind.SIDECAR)) for _ in range(inits)]
     kinds += [ContainerKind.APP] * (count - inits)
     return PodRequest(
-        name, "default", name,
+        name,
+        "default",
+        name,
         tuple(ContainerRequest(f"c{i}", amounts(chance), k) for i, k in enumerate(kinds)),
-    )  # fmt: skip
+    )
 
 
 def gpus_of(admitted: AdmittedPod, container: str) -> set[str]:
@@ -114,9 +116,11 @@ def test_what_is_refused_would_have_failed(untold: WatchedAgent) -> None:
     """A node whose sum is enough, and none of whose GPUs is."""
     for number in range(len(GPUS)):
         asks = PodRequest(
-            f"u{number}", "default", f"p{number}",
+            f"u{number}",
+            "default",
+            f"p{number}",
             (ContainerRequest("c", {"nvidia.com/vgpu-core": 60, "nvidia.com/vgpu-memory": 2}),),
-        )  # fmt: skip
+        )
         untold.admit(untold.bind(asks))
     asks = PodRequest("u", "default", "p", (ContainerRequest("c", {"nvidia.com/vgpu-core": 60}),))
     found = plan(untold.view(), asks, NO_WISHES)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.extender_process import ExtenderProcess, pod_json
+from support.scheduler.process import ExtenderProcess, pod_json
 from support.waiting import PATIENCE_S
 
 
@@ -68,8 +68,9 @@ def test_a_body_may_come_in_chunks_and_not_in_too_many(running: ExtenderProcess)
         answer = connection.getresponse()
         assert json.loads(answer.read())["NodeNames"] == ["n2"]
         with contextlib.suppress(OSError):  # it may stop reading before we stop sending
-            connection.request("POST", "/filter", (b" " * piece for _ in range(20)),
-                               encode_chunked=True)  # fmt: skip
+            connection.request(
+                "POST", "/filter", (b" " * piece for _ in range(20)), encode_chunked=True
+            )
         assert connection.getresponse().status == 413
     with contextlib.closing(running.connect()) as connection:
         connection.putrequest("POST", "/filter")

@@ -12,32 +12,25 @@ from typing import Any
 
 import pytest
 
-from benchmarks.simulated_cluster.api_server import SimulatedApiServer
 from benchmarks.simulated_cluster.kinds import LEASE, POD
 from support import warm
-from support.extender_process import (
-    NAMESPACE,
-    ExtenderProcess,
-    create_pod,
-    extender,
-    make_certificate,
-    pod_json,
-)
-from support.scheduler_values import DOMAIN
-from support.volcano_calls import ALLOCATED, node_info, predicate, prioritize, task
+from support.api_server.cluster_server import NAMESPACE, ClusterServer
+from support.scheduler.process import ExtenderProcess, extender, make_certificate, pod_json
+from support.scheduler.values import DOMAIN
+from support.scheduler.volcano_calls import ALLOCATED, node_info, predicate, prioritize, task
 from support.waiting import PATIENCE_S, wait_until
 
 GPUS = f"{DOMAIN}/vgpu.gpus"
 
 
-def is_bound(server: SimulatedApiServer, name: str, node: str) -> bool:
+def is_bound(server: ClusterServer, name: str, node: str) -> bool:
     return bool(server.store.get(POD, "team", name).content["spec"].get("nodeName") == node)
 
 
 def test_a_pod_is_filtered_scored_and_bound_with_its_gpu(
-    server: SimulatedApiServer, running: ExtenderProcess
+    server: ClusterServer, running: ExtenderProcess
 ) -> None:
-    pod = create_pod(server, pod_json("new", 60, 10))
+    pod = server.create_pod(pod_json("new", 60, 10))
 
     found = running.filter(pod, ["n1", "n2", "n9"])
     scores = running.call("/prioritize", {"Pod": pod, "NodeNames": found["NodeNames"]})
@@ -61,9 +54,9 @@ def test_a_pod_is_filtered_scored_and_bound_with_its_gpu(
 
 
 def test_a_bind_plans_again_and_refuses_what_has_no_room_any_more(
-    server: SimulatedApiServer, running: ExtenderProcess
+    server: ClusterServer, running: ExtenderProcess
 ) -> None:
-    pods = [create_pod(server, pod_json(f"x{n}", 60, 10)) for n in range(5)]
+    pods = [server.create_pod(pod_json(f"x{n}", 60, 10)) for n in range(5)]
     assert all("n2" in running.filter(pod, ["n2"])["NodeNames"] for pod in pods)
 
     errors: list[str] = []
@@ -84,10 +77,10 @@ def test_a_bind_plans_again_and_refuses_what_has_no_room_any_more(
 
 
 def test_a_restarted_one_knows_at_once_what_is_bound(
-    server: SimulatedApiServer, running: ExtenderProcess, tmp_path: Path
+    server: ClusterServer, running: ExtenderProcess, tmp_path: Path
 ) -> None:
     for number in range(2):
-        pod = create_pod(server, pod_json(f"b{number}", 60, 10))
+        pod = server.create_pod(pod_json(f"b{number}", 60, 10))
         assert running.bind(pod, "n2") == ""
     running.stop()
 
@@ -122,7 +115,7 @@ def test_many_schedulers_at_one_time_are_answered(running: ExtenderProcess) -> N
 
 
 def test_without_the_api_server_the_last_state_is_used_until_its_limit(
-    server: SimulatedApiServer, tmp_path: Path
+    server: ClusterServer, tmp_path: Path
 ) -> None:
     pod = pod_json("new", 60, 10)
     with extender(server, tmp_path, "--no-leader-elect", "--state-limit=1") as found:
@@ -136,17 +129,19 @@ def test_without_the_api_server_the_last_state_is_used_until_its_limit(
         assert (status, "s old" in text) == (503, True)
         assert found.get("/healthz")[0] == 200
         assert "s old" in found.bind(pod, "n2")
-        assert found.ask("POST", "/prioritize", json.dumps(
-            {"Pod": pod, "NodeNames": ["n1"]}).encode())[0] == 503  # fmt: skip
+        assert (
+            found.ask(
+                "POST", "/prioritize", json.dumps({"Pod": pod, "NodeNames": ["n1"]}).encode()
+            )[0]
+            == 503
+        )
 
         server.start()
         wait_until(lambda: not found.filter(pod, ["n1"])["Error"], "it is known again", 30)
         found.wait_for("nodes and pods are known again")
 
 
-def test_before_the_first_list_nobody_is_answered(
-    server: SimulatedApiServer, tmp_path: Path
-) -> None:
+def test_before_the_first_list_nobody_is_answered(server: ClusterServer, tmp_path: Path) -> None:
     server.faults.is_away = True
     found = ExtenderProcess(server, tmp_path, "--no-leader-elect")
     try:
@@ -161,7 +156,7 @@ def test_before_the_first_list_nobody_is_answered(
         found.stop()
 
 
-def test_the_certificate_may_be_replaced(server: SimulatedApiServer, tmp_path: Path) -> None:
+def test_the_certificate_may_be_replaced(server: ClusterServer, tmp_path: Path) -> None:
     tls = tmp_path / "tls"
     make_certificate(tls)
     with extender(server, tmp_path, "--no-leader-elect", tls=tls) as found:
@@ -182,7 +177,7 @@ def test_the_certificate_may_be_replaced(server: SimulatedApiServer, tmp_path: P
 
 
 def test_a_replica_that_does_not_lead_passes_a_bind_on_once(
-    server: SimulatedApiServer, tmp_path: Path
+    server: ClusterServer, tmp_path: Path
 ) -> None:
     tls = tmp_path / "tls"
     make_certificate(tls)
@@ -190,13 +185,17 @@ def test_a_replica_that_does_not_lead_passes_a_bind_on_once(
         first = stack.enter_context(extender(server, tmp_path, tls=tls, name="first"))
         first.wait_leader()
         second = stack.enter_context(extender(server, tmp_path, tls=tls, name="second"))
-        pods = [create_pod(server, pod_json(f"x{n}", 10, 1)) for n in range(3)]
+        pods = [server.create_pod(pod_json(f"x{n}", 10, 1)) for n in range(3)]
 
         wait_until(lambda: not second.bind(pods[0], "n2"), "it is passed on")
         first.wait_for(r'msg="bound a pod" pod=team/x0')
         assert second.filter(pods[1], ["n2"])["NodeNames"] == ["n2"]  # all of them answer this
-        body = {"PodName": "x1", "PodNamespace": "team", "PodUID": pods[1]["metadata"]["uid"],
-                "Node": "n2"}  # fmt: skip
+        body = {
+            "PodName": "x1",
+            "PodNamespace": "team",
+            "PodUID": pods[1]["metadata"]["uid"],
+            "Node": "n2",
+        }
         with contextlib.closing(second.connect()) as connection:
             connection.request("POST", "/bind", json.dumps(body), {"X-Vgpu-Forwarded": "1"})
             told = json.loads(connection.getresponse().read())["Error"]
@@ -209,7 +208,7 @@ def test_a_replica_that_does_not_lead_passes_a_bind_on_once(
 
 
 def test_the_election_is_where_no_agent_writes_and_the_former_one_means_nothing(
-    server: SimulatedApiServer, tmp_path: Path
+    server: ClusterServer, tmp_path: Path
 ) -> None:
     former = {"name": "vgpu-scheduler", "namespace": NAMESPACE}
     server.store.create(LEASE, {"metadata": former, "spec": {"holderIdentity": "old/10.0.0.1:1"}})
@@ -228,7 +227,7 @@ def test_the_election_is_where_no_agent_writes_and_the_former_one_means_nothing(
 
 
 def test_nobody_who_has_no_certificate_for_the_name_gets_a_bind_passed_on(
-    server: SimulatedApiServer, tmp_path: Path
+    server: ClusterServer, tmp_path: Path
 ) -> None:
     tls = tmp_path / "tls"
     make_certificate(tls, "somebody.else.svc")
@@ -236,7 +235,7 @@ def test_nobody_who_has_no_certificate_for_the_name_gets_a_bind_passed_on(
         first = stack.enter_context(extender(server, tmp_path, tls=tls, name="first"))
         first.wait_leader()
         second = stack.enter_context(extender(server, tmp_path, tls=tls, name="second"))
-        pod = create_pod(server, pod_json("x", 10, 1))
+        pod = server.create_pod(pod_json("x", 10, 1))
 
         told = wait_until(
             lambda: error if "elected" not in (error := second.bind(pod, "n2")) else "",
@@ -248,7 +247,7 @@ def test_nobody_who_has_no_certificate_for_the_name_gets_a_bind_passed_on(
 
 
 def test_a_scheduler_without_a_certificate_is_refused_where_one_is_asked_for(
-    server: SimulatedApiServer, tmp_path: Path
+    server: ClusterServer, tmp_path: Path
 ) -> None:
     tls, other = tmp_path / "tls", tmp_path / "other"
     for directory in (tls, other):
@@ -256,7 +255,7 @@ def test_a_scheduler_without_a_certificate_is_refused_where_one_is_asked_for(
     options = f"--client-ca={tls / 'tls.crt'}"
     with extender(server, tmp_path, options, tls=tls, name="first") as first:
         first.wait_leader()
-        pod = create_pod(server, pod_json("x", 10, 1))
+        pod = server.create_pod(pod_json("x", 10, 1))
         body = json.dumps({"Pod": pod, "NodeNames": ["n2"]}).encode()
 
         status, why = first.ask("POST", "/filter", body)
@@ -296,13 +295,13 @@ def test_volcanos_gang_is_placed_over_http(running: ExtenderProcess) -> None:
         assert running.ask("POST", f"/volcano/{verb}", b'{"Jobs": {}}') == (200, "{}")
 
 
-def test_without_bind_it_says_so(server: SimulatedApiServer, tmp_path: Path) -> None:
+def test_without_bind_it_says_so(server: ClusterServer, tmp_path: Path) -> None:
     with extender(server, tmp_path, "--no-bind") as found:
         assert found.filter(pod_json("x", 10, 1), ["n2"])["NodeNames"] == ["n2"]
         assert "leave bindVerb out" in found.bind(pod_json("x", 10, 1), "n2")
 
 
-def test_quotas_of_the_file_count_and_follow_it(server: SimulatedApiServer, tmp_path: Path) -> None:
+def test_quotas_of_the_file_count_and_follow_it(server: ClusterServer, tmp_path: Path) -> None:
     config = tmp_path / "config.yaml"
     config.write_text("version: v1\nquotas:\n  - {namespace: team, core: 5}\n")
     pod = pod_json("x", 10, 1)
@@ -332,7 +331,7 @@ def test_quotas_of_the_file_count_and_follow_it(server: SimulatedApiServer, tmp_
     ],
 )
 def test_what_it_cannot_start_with_is_one_sentence(
-    server: SimulatedApiServer, options: list[str], status: int, says: str
+    server: ClusterServer, options: list[str], status: int, says: str
 ) -> None:
     account = [f"--service-account={server.account}"]
     words = ["-m", "deviceplugin.scheduler", *account, *options]

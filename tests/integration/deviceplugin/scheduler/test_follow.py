@@ -2,18 +2,19 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.simulated_cluster.kinds import LEASE, POD
 from deviceplugin.kube import list_watch
-from deviceplugin.model.published import COMPONENT, COMPONENT_LABEL, INVENTORY_KEY
+from deviceplugin.pages.published import COMPONENT, COMPONENT_LABEL, INVENTORY_KEY
 from deviceplugin.scheduler.cluster import follow
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.cluster.follow import ClusterFollower
 from deviceplugin.scheduler.search.plans import Plan
-from support.scheduler_server import LEASES, NAMESPACE, PODS, SchedulerServer, make_scheduler_server
-from support.scheduler_values import DOMAIN, first_fit, held_slice, pod_of, published
+from support.api_server.cluster_server import NAMESPACE, ClusterServer
+from support.scheduler.values import DOMAIN, first_fit, held_slice, pod_of, published
 from support.waiting import PATIENCE_S, bar, wait_until
 
 
@@ -25,13 +26,10 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[SchedulerServer]:
-    server = make_scheduler_server(tmp_path)
-    server.add_node("n1", published())
-    server.add_pod(pod_of("p", 30, 10, node="n1"))
-    server.start()
-    yield server
-    server.stop()
+def server(server: ClusterServer) -> ClusterServer:
+    server.publish("n1")
+    server.put_pod(pod_of("p", 30, 10, node="n1"))
+    return server
 
 
 @pytest.fixture
@@ -40,7 +38,7 @@ def cluster() -> Cluster:
 
 
 @pytest.fixture
-def follower(server: SchedulerServer, cluster: Cluster) -> Iterator[ClusterFollower]:
+def follower(server: ClusterServer, cluster: Cluster) -> Iterator[ClusterFollower]:
     follower = ClusterFollower(server.api(), cluster, DOMAIN, NAMESPACE)
     follower.start()
     assert follower.wait_synced(PATIENCE_S)
@@ -62,67 +60,72 @@ def promise(cluster: Cluster, name: str) -> None:
     cluster.assume(request, "n1", plan, time.monotonic() - 1e6)
 
 
-def watched(server: SchedulerServer) -> None:
+def watched(server: ClusterServer) -> None:
     wait_until(lambda: server.open_watches == 2, "both watches are open")
 
 
 def test_what_was_there_before_is_known(
-    server: SchedulerServer, cluster: Cluster, follower: ClusterFollower
+    server: ClusterServer, cluster: Cluster, follower: ClusterFollower
 ) -> None:
     assert free(cluster) == [70, 100]
     watched(server)
     assert follower.is_current
     assert follower.problem == ""
-    asked = {each.get("labelSelector") or each["fieldSelector"] for each in server.lists}
-    assert asked == {f"{COMPONENT_LABEL}={COMPONENT}", follow.POD_SELECTOR}
+    (inventories,) = server.asked(LEASE, watch=False)
+    assert inventories["labelSelector"] == f"{COMPONENT_LABEL}={COMPONENT}"
+    (pods,) = server.asked(POD, watch=False)
+    assert pods["fieldSelector"] == follow.POD_SELECTOR
 
 
 def test_pods_and_inventories_come_and_go(
-    server: SchedulerServer, cluster: Cluster, follower: ClusterFollower
+    server: ClusterServer, cluster: Cluster, follower: ClusterFollower
 ) -> None:
     watched(server)
-    server.add_pod(pod_of("q", 60, 10, node="n1"))
+    server.put_pod(pod_of("q", 60, 10, node="n1"))
     wait_until(lambda: free(cluster) == [10, 100])
-    server.add_node("n1", published(held_slice("s", "p", 30, 10), held_slice("t", "q", 60, 10, 1)))
+    server.publish("n1", published(held_slice("s", "p", 30, 10), held_slice("t", "q", 60, 10, 1)))
     wait_until(lambda: free(cluster) == [70, 40])
-    server.delete(PODS, "team/q")
+    server.remove(POD, "q", "team")
     wait_until(lambda: cluster.pod("uid-q") is None)
     assert free(cluster) == [70, 40]
-    server.add_node("n1", published(held_slice("s", "p", 30, 10)))
+    server.publish("n1", published(held_slice("s", "p", 30, 10)))
     wait_until(lambda: free(cluster) == [70, 100])
-    server.delete(LEASES, "n1")
+    server.remove(LEASE, "n1", NAMESPACE)
     wait_until(lambda: not cluster.is_known("n1"))
 
 
 @pytest.mark.parametrize("text", ["{", '{"form": 99, "domain": "nvidia.com"}', ""])
 def test_an_inventory_that_cannot_be_read_is_none(
-    server: SchedulerServer, cluster: Cluster, follower: ClusterFollower, text: str
+    server: ClusterServer, cluster: Cluster, follower: ClusterFollower, text: str
 ) -> None:
     watched(server)
-    server.add_node("n2", published(node="n2"))
+    server.publish("n2", published(node="n2"))
     wait_until(lambda: free(cluster, "n2") == [100, 100])
     annotations = {f"{DOMAIN}/{INVENTORY_KEY}": text}
-    server.put(LEASES, "n2", {"metadata": {"annotations": annotations}})
+    metadata = {"annotations": annotations, "labels": {COMPONENT_LABEL: COMPONENT}}
+    server.put(LEASE, "n2", NAMESPACE, metadata=metadata)
 
     wait_until(lambda: not cluster.is_known("n2"))
     assert follower.is_current
 
 
 def test_a_pod_whose_amounts_are_none_keeps_what_it_had(
-    server: SchedulerServer, cluster: Cluster, follower: ClusterFollower
+    server: ClusterServer, cluster: Cluster, follower: ClusterFollower
 ) -> None:
     watched(server)
-    body = server._objects[PODS]["team/p"]
-    body["spec"]["containers"][0]["resources"]["limits"][f"{DOMAIN}/vgpu-core"] = "many"
-    server.put(PODS, "team/p", body)
-    server.add_pod(pod_of("q", 10, 5, node="n1"))
+
+    def edit(pod: dict[str, Any]) -> None:
+        pod["spec"]["containers"][0]["resources"]["limits"][f"{DOMAIN}/vgpu-core"] = "many"
+
+    server.store.change(POD, "team", "p", edit)
+    server.put_pod(pod_of("q", 10, 5, node="n1"))
 
     wait_until(lambda: cluster.pod("uid-q") is not None)
     assert free(cluster) == [60, 100]
 
 
 def test_a_promise_that_is_not_kept_ends_while_the_present_is_known(
-    server: SchedulerServer, cluster: Cluster, follower: ClusterFollower
+    server: ClusterServer, cluster: Cluster, follower: ClusterFollower
 ) -> None:
     watched(server)
     promise(cluster, "r")
@@ -132,7 +135,7 @@ def test_a_promise_that_is_not_kept_ends_while_the_present_is_known(
 
 
 def test_no_promise_ends_while_the_api_server_is_away(
-    server: SchedulerServer,
+    server: ClusterServer,
     cluster: Cluster,
     follower: ClusterFollower,
     monkeypatch: pytest.MonkeyPatch,
@@ -148,7 +151,7 @@ def test_no_promise_ends_while_the_api_server_is_away(
     assert free(cluster) == [50, 100]
     wait_until(lambda: follower.problem != "")
     # It was bound after all, which the watch tells as soon as there is one.
-    server.add_pod(pod_of("r", 20, 5, node="n1"))
+    server.put_pod(pod_of("r", 20, 5, node="n1"))
     server.start()
     wait_until(lambda: follower.is_current and cluster.assumed_count == 0)
     found = cluster.pod("uid-r")
@@ -158,12 +161,12 @@ def test_no_promise_ends_while_the_api_server_is_away(
 
 @pytest.mark.parametrize("most_s", bar(1.0))
 def test_a_thousand_nodes_and_pods_are_known_within_a_second(
-    server: SchedulerServer, most_s: float
+    server: ClusterServer, most_s: float
 ) -> None:
     for number in range(1000):
         name = f"node{number}"
-        server.add_node(name, published(count=8, node=name))
-        server.add_pod(pod_of(f"q{number}", 30, 10, node=name))
+        server.publish(name, published(count=8, node=name))
+        server.put_pod(pod_of(f"q{number}", 30, 10, node=name))
     cluster = Cluster(first_fit)
     follower = ClusterFollower(server.api(), cluster, DOMAIN, NAMESPACE)
     begun_s = time.monotonic()

@@ -9,8 +9,9 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from libvgpu.sim.profiles import PROFILES
-from support.simulated_driver import library_of
-from support.slices import Slice
+from support.lines import expect, next_line, tell
+from support.shim.slices import Slice
+from support.sim.driver import library_of
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
@@ -19,9 +20,9 @@ LIMIT = 64 * MIB
 OUT_OF_MEMORY = 2
 START = """
 import ctypes, os, sys, threading, time
-from support.both_books import agree, device_bytes, ledger_bytes
-from support.cuda_client import *
-from support.device_code import *
+from support.shim.both_books import agree, device_bytes, ledger_bytes
+from support.shim.cuda_client import *
+from support.shim.device_code import *
 MIB, NONE = 1 << 20, ([], [], 0, [], [], 0)
 def variable(size, more=""):
     return ptx(f".visible .global .b8 big[{size}];" + more + kernel("one"))
@@ -377,13 +378,11 @@ def test_processes_that_load_code_at_once_are_within_the_limit_at_rest(
     part = slice_of(costly_machine, memory_bytes=4 * CONTEXT + 14 * MIB)
     processes = [part.start(START.replace("agree()", "0") + CHURN) for _ in range(4)]
     for each in processes:
-        assert each.stdout is not None and each.stdin is not None
-        assert each.stdout.readline() == "ready\n"
+        assert each.stdout is not None
+        expect(each)
     for each in processes:
-        assert each.stdin is not None
-        each.stdin.write("\n")
-        each.stdin.flush()
-    refused = [int(each.stdout.readline()) for each in processes if each.stdout is not None]
+        tell(each)
+    refused = [int(next_line(each)) for each in processes]
 
     held = costly_machine.books()[0].memory_used_bytes
     charged = part.usage().devices[0].used_bytes

@@ -9,16 +9,16 @@ import pytest
 
 from libvgpu.limits import ComputeMode
 from libvgpu.sim import Machine
-from support.crowd import MS, Crowd, split
-from support.grants import WINDOWS, grant_mode
-from support.measured import measured_machine
-from support.mps_control import Control
+from support.shim.crowd import MS, Crowd, split
+from support.shim.grants import WINDOWS, grant_mode
+from support.sim.measured import measured_machine
+from support.sim.mps_control import Control
 
 SETTLE_SECONDS = 0.7
 POINTS = 0.5
 #: Windows are 10 ms long, so a tenth of a second has whole rounds of them.
 TENTH = 0.1
-FIRST_WAIT_NS = 65_536  # of wait_histogram.h, doubled for each further bucket
+FIRST_WAIT_NS = 65_536  # of launch_queue.h, doubled for each further bucket
 STRICT, ELASTIC = ComputeMode.STRICT, ComputeMode.ELASTIC
 
 pytestmark = pytest.mark.virtual

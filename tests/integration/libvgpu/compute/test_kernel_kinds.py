@@ -6,7 +6,8 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
-from support.slices import Slice
+from support.lines import next_line
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -16,7 +17,7 @@ RUN_SECONDS = 2.5 if IS_LONG else 1.5
 # Each kind is a grid of its own, launched twice before the next one has its turn.
 TURNS = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 kinds, seconds = int(sys.argv[1]), float(sys.argv[2])
 open_context()
 spinner = Spinner(0)
@@ -42,8 +43,7 @@ def test_kinds_in_turn_share_the_cap(machine: Machine, slice_of: SliceOf, kinds:
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(TURNS, str(kinds), str(RUN_SECONDS))
-    assert process.stdout is not None
-    share, launches = map(float, process.stdout.readline().split())
+    share, launches = map(float, next_line(process).split())
 
     assert share == pytest.approx(CAP_PERCENT, abs=3)
     counted = part.usage().devices[0]

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.lines import next_line
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -18,7 +19,7 @@ KNOWN_LAUNCHES, LAUNCHES_BESIDE = 30, 400
 # next to it are more than may be in flight unmeasured, and fewer than the device's queue takes.
 LONG = """
 import os, sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 short, long = Spinner(20_000), Spinner(3_000_000_000)
 for _ in range(int(sys.argv[1])):
@@ -45,8 +46,7 @@ def test_a_long_kernel_does_not_block_another_stream(machine: Machine, slice_of:
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(LONG, str(KNOWN_LAUNCHES), str(LAUNCHES_BESIDE))
-    assert process.stdout is not None
-    longest_seconds, state = process.stdout.readline().split()
+    longest_seconds, state = next_line(process).split()
 
     assert float(longest_seconds) < LONGEST_LAUNCH_SECONDS
     assert int(state) == NOT_READY  # the long one ran all the while
@@ -55,7 +55,7 @@ def test_a_long_kernel_does_not_block_another_stream(machine: Machine, slice_of:
 
 QUEUED = """
 import os
-from support.cuda_client import *
+from support.shim.cuda_client import *
 from libvgpu.sim import Machine
 open_context()
 long = Spinner(200_000_000)

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.lines import next_line
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -16,7 +17,7 @@ RUN_SECONDS = 2
 
 IN_A_BARE_THREAD = """
 import sys, threading
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 spinner = Spinner(2_000_000)
 def in_a_bare_thread(work):
@@ -45,8 +46,7 @@ def test_launches_are_held_to_the_cap(machine: Machine, slice_of: SliceOf) -> No
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(IN_A_BARE_THREAD + LAUNCH, str(RUN_SECONDS))
-    assert process.stdout is not None
-    share = float(process.stdout.readline())
+    share = float(next_line(process))
 
     assert share == pytest.approx(CAP_PERCENT, abs=3)
     told, books = part.usage().devices[0], machine.books()[0]
@@ -60,8 +60,7 @@ def test_allocations_are_held_to_the_limit(machine: Machine, slice_of: SliceOf) 
     sizes = (4 * GIB, 600 * MIB, 600 * MIB, 400 * MIB)
 
     process = part.start(IN_A_BARE_THREAD + ALLOCATE, *map(str, sizes))
-    assert process.stdout is not None
-    results = [int(word) for word in process.stdout.readline().split()]
+    results = [int(word) for word in next_line(process).split()]
 
     assert results == [OUT_OF_MEMORY, 0, OUT_OF_MEMORY, 0]
     assert part.usage().devices[0].used_bytes == 1000 * MIB

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.lines import next_line
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -16,7 +17,7 @@ AT_ONCE_SECONDS = 0.1
 
 PAUSE = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 spinner = Spinner(200_000)
 def timed_launch():
@@ -49,8 +50,7 @@ def test_a_pause_before_a_wait_is_not_billed(
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(PAUSE, str(launches_before), str(PAUSE_SECONDS))
-    assert process.stdout is not None
-    waits = [float(word) for word in process.stdout.readline().split()]
+    waits = [float(word) for word in next_line(process).split()]
 
     assert max(waits) < AT_ONCE_SECONDS
     told, books = part.usage().devices[0], machine.books()[0]

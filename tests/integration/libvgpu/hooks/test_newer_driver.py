@@ -13,7 +13,8 @@ from libvgpu.region import ProcessUsage
 from libvgpu.sim import Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import Compile
-from support.slices import Slice
+from support.lines import expect, next_line, tell
+from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
@@ -159,17 +160,19 @@ def test_only_what_the_driver_answers_counts(newer: Newer) -> None:
 
 def test_they_are_counted_in_the_slot_before_there_is_one_and_after(newer: Newer) -> None:
     process = newer.start(
-        ("handle", "cuFutureCall"), ("use",), ("wait",), ("ask", "cuFutureHidden", NEWER),
-        ("ask", "cuMemAlloc", NEWER), ("wait",),
-    )  # fmt: skip
-    assert process.stdout is not None and process.stdin is not None
+        ("handle", "cuFutureCall"),
+        ("use",),
+        ("wait",),
+        ("ask", "cuFutureHidden", NEWER),
+        ("ask", "cuMemAlloc", NEWER),
+        ("wait",),
+    )
 
-    while process.stdout.readline() != "waits\n":
+    while next_line(process) != "waits":
         assert process.poll() is None
     before = newer.process()
-    process.stdin.write("\n")
-    process.stdin.flush()
-    while process.stdout.readline() != "waits\n":
+    tell(process)
+    while next_line(process) != "waits":
         assert process.poll() is None
     after = newer.process()
 
@@ -178,7 +181,7 @@ def test_they_are_counted_in_the_slot_before_there_is_one_and_after(newer: Newer
     assert before.noted_entry == after.noted_entry == "cuFutureCall"
     process.communicate("\n", timeout=PATIENCE_S)
     heir = newer.start(("use",), ("wait",))
-    assert heir.stdout is not None and heir.stdout.readline() == "used\n"
+    expect(heir, "used")
     assert (newer.process().unknown_entries, newer.process().noted_entry) == (0, "")
 
 
@@ -196,8 +199,7 @@ def test_doctor_shows_them_while_the_process_runs(newer: Newer, tmp_path: Path) 
         stdout=subprocess.PIPE,
     )
     newer.part.processes.append(process)
-    assert process.stdout is not None
-    while process.stdout.readline() != "waits\n":
+    while next_line(process) != "waits":
         assert process.poll() is None
 
     asked = subprocess.run(

@@ -10,7 +10,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import Compile
-from support.slices import Slice
+from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -72,8 +72,12 @@ def test_sizes_and_addresses_have_32_bits(
 
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env=environment, text=True, capture_output=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
+        env=environment,
+        text=True,
+        capture_output=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
 
     assert done.returncode == 0, done.stderr
     said = ast.literal_eval(done.stdout)

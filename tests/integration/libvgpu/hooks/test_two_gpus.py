@@ -12,8 +12,9 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
-from support.simulated_driver import driver_version
-from support.slices import Slice
+from support.lines import next_line
+from support.shim.slices import Slice
+from support.sim.driver import driver_version
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
@@ -26,7 +27,7 @@ FIRST_CAP_PERCENT = 50
 # GPU 1's context is current all the time; the stream is GPU 0's.
 ALLOCATE = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 piece = int(sys.argv[1])
 open_context(0)
 stream = check(driver.cuStreamCreate(0))
@@ -52,8 +53,7 @@ def two_gpus(tmp_path: Path, slice_of: SliceOf) -> Slice:
 
 def test_stream_ordered_memory_is_charged_to_the_gpu_of_its_stream(two_gpus: Slice) -> None:
     process = two_gpus.start(ALLOCATE, str(PIECE))
-    assert process.stdout is not None
-    on_first, again_on_first, on_second = map(int, process.stdout.readline().split())
+    on_first, again_on_first, on_second = map(int, next_line(process).split())
 
     assert (on_first, again_on_first, on_second) == (0, OUT_OF_MEMORY, 0)
     assert [device.used_bytes for device in two_gpus.usage().devices] == [PIECE, PIECE]

@@ -17,9 +17,9 @@ import pytest
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import ROOT
-from support.exercise_runner import named, run_all
-from support.on_build import OTHERS, TESTS_SECONDS
-from support.simulated_driver import CUDA
+from support.exercise.runner import named, run_all
+from support.sim.driver import CUDA
+from support.suite.on_build import OTHERS, TESTS_SECONDS
 
 SHORT = ("11.8",)
 #: What takes time by the clock is tried on the newest driver in the short form.
@@ -94,11 +94,14 @@ def shim_tests(version: int) -> list[str]:
 @pytest.mark.parametrize("cuda", LONG)
 def test_the_shim_tests_pass_on_an_older_driver(cuda: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-m", OTHERS,
-         *shim_tests(DRIVER_VERSIONS[cuda])],
-        cwd=ROOT, capture_output=True, text=True, timeout=TESTS_SECONDS,
-        env=os.environ | {CUDA: cuda, "VGPU_LONG": "0"}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "pytest", "-q", "-m", OTHERS, *shim_tests(DRIVER_VERSIONS[cuda])],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TESTS_SECONDS,
+        env=os.environ | {CUDA: cuda, "VGPU_LONG": "0"},
+        check=False,
+    )
 
     assert done.returncode == 0, done.stdout + done.stderr
     passed = re.search(r"(\d+) passed", done.stdout)

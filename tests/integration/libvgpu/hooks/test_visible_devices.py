@@ -13,8 +13,9 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
-from support.simulated_driver import driver_version, library_of
-from support.slices import Slice
+from support.lines import expect
+from support.shim.slices import Slice
+from support.sim.driver import driver_version, library_of
 from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
@@ -25,7 +26,7 @@ OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE = 2, 3, 101
 PRELUDE = """
 import ctypes, json, os, sys
 import pynvml as nvml
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 nvml.nvmlInit()
 count = check(driver.cuDeviceGetCount())
@@ -144,7 +145,7 @@ say([int(context), int(made), check(driver.cuDeviceTotalMem(3)), shown()[3],
         env=part.environment(shim=False), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     with stranger:
-        assert stranger.stdout is not None and stranger.stdout.readline() == "0\n"
+        expect(stranger, "0")
         said = run(part, code)
         stranger.kill()
 

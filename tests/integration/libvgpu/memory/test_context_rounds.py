@@ -6,7 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.lines import expect
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -18,7 +19,7 @@ MANY_ROUNDS = 80
 # A kernel of a library has one handle for all contexts. Nothing waits for it before they end.
 ROUND_AND_ROUND = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 library = check(driver.cuLibraryLoadData(SPIN_PTX, None, None, 0, None, None, 0))
 kernel = driver.CUfunction(int(check(driver.cuLibraryGetKernel(library, b"spin_ns"))))
@@ -42,7 +43,7 @@ def test_a_context_made_again_does_not_hang_and_keeps_no_bytes(
     part = slice_of(costly_machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(ROUND_AND_ROUND, str(ROUNDS), str(launches))
-    assert process.stdout is not None and process.stdout.readline() == "done\n"
+    expect(process, "done")
 
     told = part.usage().devices[0]
     assert told.launches == ROUNDS * launches

@@ -4,7 +4,8 @@ import signal
 from collections.abc import Callable
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.lines import expect
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -13,14 +14,14 @@ HELD_BYTES = 300 << 20
 
 HOLD = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 check(driver.cuMemAlloc(int(sys.argv[1])))
 print("held", flush=True)
 sys.stdin.readline()
 """
 LOOK = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 print(*check(driver.cuMemGetInfo()))
 """
@@ -30,7 +31,7 @@ def test_what_killed_processes_held_is_shown_as_free(machine: Machine, slice_of:
     part = slice_of(machine, memory_bytes=GIB)
     holders = [part.start(HOLD, str(HELD_BYTES)) for _ in range(HOLDERS)]
     for holder in holders:
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        expect(holder, "held")
     before, _ = map(int, part.run(LOOK))
     for holder in holders:
         holder.send_signal(signal.SIGKILL)

@@ -35,7 +35,7 @@ FAULT_SEEDS, FAULT_STEPS = 3, 1200  # longer ones still find a pool that is char
 TRACED_STEPS, TRIES = 600, 20
 #: A run takes less than a second; one that takes so much longer has to say what it did meanwhile.
 RUN_S = 300.0 if IS_LONG else PATIENCE_S
-FAMILIES = ("memory", "graph", "array", "vmm", "share", "code", "context")
+FAMILIES = ("memory", "graph", "array", "vmm", "ipc", "code", "context")
 #: All but shared memory: the simulated GPU counts an ended process's bytes until somebody looks.
 ALONE = "mpgavcx"
 #: All but code and contexts, whose size and end cannot be known while the driver answers errors.

@@ -9,7 +9,8 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.lines import expect, next_line, tell
+from support.shim.slices import Slice
 from support.waiting import PATIENCE_S, wait_until
 
 SliceOf = Callable[..., Slice]
@@ -17,7 +18,7 @@ GIB = 1 << 30
 PIECE = 64 << 20
 
 FILL = f"""
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 free, total = check(driver.cuMemGetInfo())
 pieces, code = allocate_until_refused({PIECE})
@@ -27,7 +28,7 @@ print(free, total, len(pieces) + 1, code, again)
 """
 HOLD = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 address = check(driver.cuMemAlloc(int(sys.argv[1])))
 print("held", flush=True)
@@ -83,7 +84,7 @@ def test_a_context_without_an_estimate_is_measured(
 def test_processes_of_one_container_share_one_limit(machine: Machine, slice_of: SliceOf) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     holder = part.start(HOLD, str(GIB // 2))
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    expect(holder, "held")
 
     free, _, granted, code, _ = map(int, part.run(FILL))
 
@@ -96,20 +97,18 @@ def test_processes_that_race_never_get_more_than_the_limit(
     part = slice_of(machine, memory_bytes=GIB)
     race = f"""
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 print("ready", flush=True); sys.stdin.readline()
 print(len(allocate_until_refused({PIECE})[0]), flush=True); sys.stdin.readline()
 """
     processes = [part.start(race) for _ in range(6)]
     for process in processes:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        expect(process, "ready")
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+        tell(process, "go")
 
-    granted = [int(p.stdout.readline()) for p in processes if p.stdout is not None]
+    granted = [int(next_line(p)) for p in processes]
 
     assert sum(granted) == 16
     assert machine.books()[0].memory_used_bytes == GIB
@@ -118,7 +117,7 @@ print(len(allocate_until_refused({PIECE})[0]), flush=True); sys.stdin.readline()
 def test_a_killed_process_gives_its_bytes_back(machine: Machine, slice_of: SliceOf) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     holder = part.start(HOLD, str(GIB))
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    expect(holder, "held")
     wait_for_used(part, GIB)
 
     holder.send_signal(signal.SIGKILL)
@@ -132,7 +131,7 @@ def test_a_killed_process_gives_its_bytes_back(machine: Machine, slice_of: Slice
 def test_a_stopped_process_stalls_nobody(machine: Machine, slice_of: SliceOf) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     holder = part.start(HOLD, str(GIB // 4))
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    expect(holder, "held")
     holder.send_signal(signal.SIGSTOP)
 
     free, _, granted, _, _ = map(int, part.run(FILL))
@@ -144,20 +143,17 @@ def test_a_lowered_limit_holds_in_a_running_process(machine: Machine, slice_of: 
     part = slice_of(machine, memory_bytes=GIB)
     watch = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 check(driver.cuMemAlloc(256 << 20))
 for line in sys.stdin:
     print(check(driver.cuMemGetInfo())[1], int(driver.cuMemAlloc(int(line))[0]), flush=True)
 """
     process = part.start(watch)
-    assert process.stdin is not None and process.stdout is not None
 
     def ask(count: int) -> list[int]:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(f"{count}\n")
-        process.stdin.flush()
-        return [int(word) for word in process.stdout.readline().split()]
+        tell(process, str(count))
+        return [int(word) for word in next_line(process).split()]
 
     assert ask(1 << 20) == [GIB, 0]
     part.change(memory_limit_bytes=GIB // 2)
@@ -170,12 +166,12 @@ def test_refusals_are_told_to_the_host(machine: Machine, slice_of: SliceOf) -> N
     part = slice_of(machine, memory_bytes=GIB)
     refuse = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 print(int(driver.cuMemAlloc(2 << 30)[0]), flush=True); sys.stdin.readline()
 """
     process = part.start(refuse)
-    assert process.stdout is not None and process.stdout.readline() == "2\n"
+    expect(process, "2")
 
     (seen,) = part.usage().processes
 
@@ -191,7 +187,7 @@ def test_stream_ordered_and_pitched_and_managed_memory_is_charged(
 ) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     kinds = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 stream = check(driver.cuStreamCreate(0))
 def free(): return check(driver.cuMemGetInfo())[0]
@@ -214,7 +210,7 @@ print(int(driver.cuMemAllocAsync(2 << 30, stream)[0]), int(driver.cuMemAllocMana
 def test_an_unknown_pointer_is_the_drivers_business(machine: Machine, slice_of: SliceOf) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     code = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 a = check(driver.cuMemAlloc(1 << 20)); check(driver.cuMemFree(a))
 print(int(driver.cuMemFree(a)[0]), int(driver.cuMemFree(12345)[0]), int(driver.cuMemFree(0)[0]))
@@ -236,7 +232,7 @@ def test_a_gpu_that_the_slice_does_not_name_has_limit_0(
     create(stranger, ContainerLimits("other", Family.VGPU, (DeviceLimit(uuid, GIB),)))
     part.directory = stranger
     code = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 print(check(driver.cuDeviceTotalMem(0)))
 print(int(driver.cuDevicePrimaryCtxRetain(0)[0]))
@@ -258,7 +254,7 @@ def test_a_slice_that_cannot_be_read_refuses_everything(
         os.truncate(path, 100)
     else:
         path.write_bytes(os.urandom(path.stat().st_size))
-    code = "from support.cuda_client import *; print(int(driver.cuInit(0)[0]))"
+    code = "from support.shim.cuda_client import *; print(int(driver.cuInit(0)[0]))"
 
     process = part.start(code)
     stdout, stderr = process.communicate(timeout=PATIENCE_S)
@@ -274,7 +270,7 @@ def test_a_primary_context_that_ends_returns_everything_in_it(
     part = slice_of(costly_machine, memory_bytes=GIB)
     code = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 for _ in range(3):
     open_context(); check(driver.cuMemAlloc(100 << 20))
     check(driver.cuDevicePrimaryCtxRelease(0))
@@ -283,7 +279,7 @@ for _ in range(3):
 print("ended", flush=True); sys.stdin.readline()
 """
     process = part.start(code)
-    assert process.stdout is not None and process.stdout.readline() == "ended\n"
+    expect(process, "ended")
 
     wait_for_used(part, 0)
     assert part.usage().devices[0].used_bytes == 0
@@ -296,7 +292,7 @@ def test_a_child_that_lives_on_keeps_nothing_of_its_dead_parent(
     part = slice_of(machine, memory_bytes=GIB)
     code = """
 import os, sys, time
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 check(driver.cuMemAlloc(512 << 20))
 child = os.fork()
@@ -307,8 +303,7 @@ os.closerange(3, 64)
 print(child, flush=True); time.sleep(30)
 """
     process = part.start(code)
-    assert process.stdout is not None
-    child = int(process.stdout.readline())
+    child = int(next_line(process))
     wait_for_used(part, 512 << 20)
 
     process.kill()

@@ -9,7 +9,7 @@ import pytest
 from deviceplugin.cdi.driver_files import DriverFiles, find_driver_files, library_directories
 from deviceplugin.cdi.node_driver import NodeDriver
 from deviceplugin.cdi.trees import NodeRoot, Tree, node_root
-from deviceplugin.config.device_forms import DeviceForms, Feature
+from deviceplugin.model.device_forms import DeviceForms, Feature
 
 LIB = "usr/lib/x86_64-linux-gnu"
 MACHINE = os.uname().machine
@@ -280,8 +280,14 @@ def test_nodes_are_looked_for_below_the_root_that_has_them(tmp_path: Path) -> No
 
 
 def test_nodes_asked_for_in_addition_are_those_that_exist(tmp_path: Path) -> None:
-    for name in ("gdrdrv", "nvidia-fs0", "infiniband/uverbs0", "infiniband/rdma_cm",
-                 "infiniband/issm0", "nvidia-caps-imex-channels/channel0"):  # fmt: skip
+    for name in (
+        "gdrdrv",
+        "nvidia-fs0",
+        "infiniband/uverbs0",
+        "infiniband/rdma_cm",
+        "infiniband/issm0",
+        "nvidia-caps-imex-channels/channel0",
+    ):
         put(tmp_path, f"dev/{name}")
 
     def more(features: tuple[Feature, ...], channels: tuple[int, ...] = ()) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ from deviceplugin.cdi.injection import NodeInjection
 from deviceplugin.cdi.node_driver import NodeDriver
 from deviceplugin.cdi.strategy import RuntimeFacts
 from deviceplugin.cdi.trees import NodeRoot, Tree
-from deviceplugin.config.device_forms import DeviceForms, IdStrategy, ListStrategy
 from deviceplugin.log import LOGGER, KeyValueFormatter
+from deviceplugin.model.device_forms import DeviceForms, IdStrategy, ListStrategy
 from deviceplugin.model.gpus import Gpu, MigPart
 from libvgpu.errors import VgpuError
 
@@ -168,7 +168,7 @@ def test_a_spec_stays_while_the_driver_is_away(node: Node) -> None:
     injection.look((ONE,))
 
     assert node.file.read_text() == before
-    assert "libcuda.so.1 is not found" in injection.shown()["problems"][0]
+    assert "libcuda.so.1 is not found" in injection.shown().problems[0]
 
 
 def test_a_directory_that_cannot_be_written_is_one_sentence(node: Node) -> None:
@@ -187,7 +187,7 @@ def test_libraries_of_another_driver_than_the_running_one_are_said(
     injection.look((ONE,))
     injection.look((ONE,))
 
-    (problem,) = injection.shown()["problems"]
+    (problem,) = injection.shown().problems
     assert "of driver 580.2 while 535.1 runs" in problem
     assert said().count("of driver 580.2 while 535.1 runs") == 1
 
@@ -375,9 +375,9 @@ def test_auto_says_once_what_it_chose(node: Node, said: Callable[[], str]) -> No
     assert said().count("device list strategy chosen") == 1
     assert 'strategy=cdi-cri because="containerd 2.1 does CDI"' in said()
     shown = injection.shown()
-    assert shown["lists"] == ["cdi-cri"]
-    assert shown["spec"] == f"/var/{FILE}"
-    assert shown["problems"] == []
+    assert shown.lists == ("cdi-cri",)
+    assert shown.spec == f"/var/{FILE}"
+    assert shown.problems == ()
     assert node.file.exists()
 
 
@@ -395,7 +395,7 @@ def test_auto_does_not_choose_cdi_without_seeing_the_node(node: Node) -> None:
     found = node.injection(seen_driver, is_seen=False)
 
     assert found.forms.lists == (ListStrategy.ENVVAR,)
-    assert "does not see the node's root" in found.shown()["because"]
+    assert "does not see the node's root" in found.shown().because
 
 
 def test_a_runtime_that_changes_is_said(node: Node, said: Callable[[], str]) -> None:
@@ -405,7 +405,7 @@ def test_a_runtime_that_changes_is_said(node: Node, said: Callable[[], str]) -> 
         injection.look((ONE,))
 
     assert said().count("container runtime has changed") == 1
-    assert any("restart the agent" in each for each in injection.shown()["problems"])
+    assert any("restart the agent" in each for each in injection.shown().problems)
     assert injection.forms.lists == (ListStrategy.CDI_CRI,)
 
 

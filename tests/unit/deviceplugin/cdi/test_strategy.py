@@ -8,7 +8,7 @@ import pytest
 from deviceplugin.cdi.runtime_files import read_facts
 from deviceplugin.cdi.strategy import Choice, cannot_inject, choose, parse_version
 from deviceplugin.cdi.trees import NodeRoot, Tree
-from deviceplugin.config.device_forms import ListStrategy
+from deviceplugin.model.device_forms import ListStrategy
 
 ENVVAR, MOUNTS = ListStrategy.ENVVAR, ListStrategy.VOLUME_MOUNTS
 ANNOTATIONS, CRI = ListStrategy.CDI_ANNOTATIONS, ListStrategy.CDI_CRI

@@ -4,7 +4,6 @@ What DaemonSets and kubelets do meanwhile is done whenever the cleaning waits.
 """
 
 import json
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from deviceplugin.cleaning.cluster_calls import ClusterCalls
 from deviceplugin.cleaning.seen_pods import HOST_PART
 from deviceplugin.kube.api_client import ApiRefused, ApiServer
 from libvgpu.errors import VgpuError
+from support.api_server.cluster_server import ClusterServer
 
 pytestmark = pytest.mark.process
 
@@ -80,8 +80,11 @@ class World:
         self, name: str, node: str, *, namespace: str = "team", part: str = "", **limits: str
     ) -> None:
         """Adds a running pod."""
-        labels = {"app.kubernetes.io/name": "vgpu", "app.kubernetes.io/instance": RELEASE,
-                  "app.kubernetes.io/component": part}  # fmt: skip
+        labels = {
+            "app.kubernetes.io/name": "vgpu",
+            "app.kubernetes.io/instance": RELEASE,
+            "app.kubernetes.io/component": part,
+        }
         asked = {f"{DOMAIN}/{key.replace('_', '-')}": value for key, value in limits.items()}
         container = {"name": "c", "resources": {"limits": asked}}
         self.store.create(POD, {
@@ -109,10 +112,11 @@ class World:
     def _clean(self, namespace: str, name: str, node: str) -> None:
         self.made.append(self.store.get(POD, namespace, name).copy())
         assert not [
-            each for each in self.store.list(POD)[1]
+            each
+            for each in self.store.list(POD)[1]
             if each.content["spec"]["nodeName"] == node
             and self._part(each.content) in ("agent", "mps")
-        ], "the agent would make again what is removed"  # fmt: skip
+        ], "the agent would make again what is removed"
         said = self.on_node.get(node, ("Succeeded", "/run/vgpu /var/lib/vgpu"))
         if said is None:
             return
@@ -120,8 +124,10 @@ class World:
 
         def end(pod: dict[str, Any]) -> None:
             ended = {"exitCode": int(phase != "Succeeded"), "message": message}
-            pod["status"] |= {"phase": phase,
-                              "containerStatuses": [{"state": {"terminated": ended}}]}  # fmt: skip
+            pod["status"] |= {
+                "phase": phase,
+                "containerStatuses": [{"state": {"terminated": ended}}],
+            }
 
         self.store.change(POD, namespace, name, end)
 
@@ -145,9 +151,7 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl, which makes the server's certificate, is not installed")
-    with SimulatedApiServer(tmp_path, SYSTEM) as server:
+    with ClusterServer(tmp_path, SYSTEM) as server:
         yield World(server)
 
 
@@ -213,10 +217,16 @@ def test_it_asks_for_what_the_chart_gives_it_rights_to(world: World) -> None:
     world.clean()
 
     assert set(world.server.counted) == {
-        "GET nodes", "GET pods", "GET leases", "POST events", "GET daemonsets",
-        "DELETE daemonsets", "POST pods",
-        "DELETE pods", "DELETE leases",
-    }  # fmt: skip
+        "GET nodes",
+        "GET pods",
+        "GET leases",
+        "POST events",
+        "GET daemonsets",
+        "DELETE daemonsets",
+        "POST pods",
+        "DELETE pods",
+        "DELETE leases",
+    }
 
 
 def test_a_pod_that_is_being_deleted_is_waited_for(world: World) -> None:
@@ -225,8 +235,9 @@ def test_a_pod_that_is_being_deleted_is_waited_for(world: World) -> None:
     pod_calls.delete(world.store, "team", "train", 30, "")
     world.then = lambda: (
         world.store.delete(POD, "team", "train")
-        if world.now_s == 10 and world.names(POD, "team") else None
-    )  # fmt: skip
+        if world.now_s == 10 and world.names(POD, "team")
+        else None
+    )
 
     assert world.clean().cleaned == ["a"]
     assert world.now_s > 10
@@ -259,8 +270,11 @@ def test_the_deadline_ends_it_and_names_what_was_waited_for(world: World) -> Non
     assert "the pod that cleans the node is Pending" in outcome.left["no-kubelet"]
     assert set(world.told()) == {"agent-stays", "no-kubelet"}
     # What did not run must not run later, when somebody else looks after the node.
-    (left,) = [each for each in world.store.list(POD)[1] if each.namespace == SYSTEM
-               and each.content["spec"]["nodeName"] == "no-kubelet"]  # fmt: skip
+    (left,) = [
+        each
+        for each in world.store.list(POD)[1]
+        if each.namespace == SYSTEM and each.content["spec"]["nodeName"] == "no-kubelet"
+    ]
     assert left.content["metadata"]["deletionTimestamp"]
 
 
@@ -342,8 +356,13 @@ def test_a_second_try_goes_on_where_the_first_has_ended_the_agents(world: World)
 def test_an_object_that_cannot_be_understood_stops_it(world: World) -> None:
     """It might be a pod with a slice."""
     world.node("a")
-    world.store.create(POD, {"metadata": {"name": "odd", "namespace": "team"},
-                             "spec": {"nodeName": "a", "containers": "none"}})  # fmt: skip
+    world.store.create(
+        POD,
+        {
+            "metadata": {"name": "odd", "namespace": "team"},
+            "spec": {"nodeName": "a", "containers": "none"},
+        },
+    )
 
     with pytest.raises(ApiRefused, match="unknown form"):
         world.clean()

@@ -3,8 +3,8 @@
 import pytest
 
 from deviceplugin.config.durations import parse_duration_s
-from deviceplugin.config.label_settings import LabelSettings, LabelTarget
 from deviceplugin.config.loading import parse_config
+from deviceplugin.model.label_settings import LabelSettings, LabelTarget
 from libvgpu.errors import ConfigError, UsageError
 
 

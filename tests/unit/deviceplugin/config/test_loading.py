@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.loading import AgentConfig, WatchPolicy, load_config, parse_config
+from deviceplugin.config.loading import load_config, parse_config
 from deviceplugin.inventory.nvml import Gpu
+from deviceplugin.model.agent_config import AgentConfig, WatchPolicy
 from deviceplugin.model.concurrency import Concurrency
-from deviceplugin.policy.layout import Layout, absent_devices, lay_out
+from deviceplugin.policy.devices.layout import Layout, absent_devices, lay_out
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode, Family
 from support import ROOT
@@ -64,7 +65,7 @@ def test_the_example_shares_gpu_0_by_mps_and_gpu_1_by_vgpu() -> None:
 def test_a_file_of_nvidias_plugin_is_accepted() -> None:
     config = parse_config(NVIDIA_FILE)
 
-    assert config.shares == ()
+    assert config.fractional == ()
     assert [entry.replicas for entry in config.whole.replicas] == [4]
     assert config.forms.imex_channels == (0,)
 
@@ -93,7 +94,7 @@ def test_rules_keep_their_order_and_units() -> None:
     )
 
     first, second = config.rules
-    assert (first.namespace, first.core_share_of_asked, first.core_percent) == ("team-a", 0.6, None)
+    assert (first.namespace, first.core_part_of_asked, first.core_percent) == ("team-a", 0.6, None)
     assert (first.memory_bytes, first.compute) == (6 * GIB, ComputeMode.ELASTIC)
     assert (second.container, second.core_percent, second.needs_labels) == ("job-*", 30, True)
     assert second.pod_labels == (("tier", "batch"),)
@@ -112,12 +113,12 @@ def test_rules_keep_their_order_and_units() -> None:
 def test_containers_run_side_by_side_only_where_an_entry_says_so(
     entry: str, expected: Concurrency
 ) -> None:
-    (share,) = parse_config(f"version: v1\nsharing: {{fractional: [{entry}]}}\n").shares
+    (found,) = parse_config(f"version: v1\nsharing: {{fractional: [{entry}]}}\n").fractional
     (gpu, *_) = lay_out(
         parse_config(f"version: v1\nsharing: {{fractional: [{entry}]}}\n"), GPUS
     ).gpus
 
-    assert share.concurrency is gpu.concurrency is expected
+    assert found.concurrency is gpu.concurrency is expected
     assert gpu.served_by_mps is ("mps" in entry)
 
 
@@ -134,7 +135,7 @@ def test_off_is_a_mode_with_and_without_quotes(word: str) -> None:
 
     config = parse_config(text + f"limits:\n- {{compute: {word}}}\n")
 
-    assert config.shares[0].compute is ComputeMode.OFF
+    assert config.fractional[0].compute is ComputeMode.OFF
     assert config.rules[0].compute is ComputeMode.OFF
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from deviceplugin.config.mps_root import check_mps_root, root_problem
 from libvgpu.errors import ConfigError
-from libvgpu.yamltext import Places
+from libvgpu.places import Places
 
 
 @pytest.mark.parametrize("root", ["", "/run/nvidia/mps", "/mps", "/" + "x" * 255, "/a" * 2000])

@@ -11,9 +11,14 @@ from deviceplugin.config.chosen import Fallback, Selection
 from deviceplugin.mps import runner as runner_program
 
 VARIABLES = (
-    "CONFIG_FILE", "CONFIG_FILE_SRCDIR", "NODE_LABEL", "DEFAULT_CONFIG", "FALLBACK_STRATEGIES",
-    "VGPU_STATE_DIR", "NODE_NAME",
-)  # fmt: skip
+    "CONFIG_FILE",
+    "CONFIG_FILE_SRCDIR",
+    "NODE_LABEL",
+    "DEFAULT_CONFIG",
+    "FALLBACK_STRATEGIES",
+    "VGPU_STATE_DIR",
+    "NODE_NAME",
+)
 CONFIG = "--config=/etc/vgpu"
 
 

@@ -8,11 +8,12 @@ from click.testing import CliRunner
 
 from deviceplugin import __main__ as command_line
 from deviceplugin.config.loading import parse_config
-from deviceplugin.config.overrides import FLAG_NAMES, FlagName, Kind, SaidFlag, put_over, said_flags
+from deviceplugin.config.overrides import FLAG_NAMES, FlagName, Kind, put_over, said_flags
 from deviceplugin.config.schema import allowed_keys
+from deviceplugin.model.agent_config import SaidFlag
 from deviceplugin.settings import AgentSettings
 from libvgpu.errors import ConfigError, UsageError
-from libvgpu.yamltext import Places
+from libvgpu.places import Places
 
 SAMPLES: Mapping[Kind, tuple[str, Any]] = {
     Kind.TEXT: ("word", "word"),

@@ -3,7 +3,7 @@
 import pytest
 
 from deviceplugin.config.loading import parse_config
-from deviceplugin.config.quotas import Quota, quota_of
+from deviceplugin.model.quotas import Quota, quota_of
 from libvgpu.errors import ConfigError
 from libvgpu.limits import Family
 

@@ -71,7 +71,7 @@ def test_the_empty_config_says_nothing(tmp_path: Path) -> None:
     found = ConfigSource(tmp_path, Selection(fallbacks=(Fallback.EMPTY,))).read()
 
     config = parse_text(found)
-    assert (config.shares, config.rules) == ((), ())
+    assert (config.fractional, config.rules) == ((), ())
     assert (found.name, found.chosen_by) == ("", "fallback empty")
 
 

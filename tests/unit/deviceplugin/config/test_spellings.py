@@ -8,7 +8,8 @@ import yaml
 from deviceplugin.config import schema
 from deviceplugin.config.effective import DEFAULT, effective
 from deviceplugin.config.json_schema import json_schema
-from deviceplugin.config.loading import AgentConfig, parse_config
+from deviceplugin.config.loading import parse_config
+from deviceplugin.model.agent_config import AgentConfig
 from libvgpu.errors import ConfigError
 
 V1 = "version: v1\n"

@@ -3,9 +3,9 @@
 import pytest
 
 from deviceplugin.config.loading import parse_config
-from deviceplugin.config.whole_devices import (
+from deviceplugin.model.device_match import NamePattern
+from deviceplugin.model.whole_devices import (
     MigStrategy,
-    NamePattern,
     ReplicaKind,
     Spread,
     TimeSlice,

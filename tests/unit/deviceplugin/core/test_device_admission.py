@@ -2,47 +2,36 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from deviceplugin.config.loading import parse_config
-from deviceplugin.core.parts import Sources
-from deviceplugin.core.service import SliceService
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.allocations import Owner
-from deviceplugin.model.gpus import Gpu
-from deviceplugin.policy.layout import lay_out
-from deviceplugin.policy.podresources_listing import Listed
-from deviceplugin.store.checkpoint import Checkpoint
-from deviceplugin.store.node_state import NodeState
-from deviceplugin.store.slice_files import SliceStore
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from libvgpu.errors import AllocationRefused, MpsError
 from libvgpu.limits import Family
+from support.node.core import AgentCore, fractional, some_gpus
 
 GPU = "nvidia.com/gpu"
-GPUS = tuple(Gpu(n, f"GPU-{n}", "test", 16 << 30) for n in range(2))
-WHOLE = "version: v1\n"
-FRACTIONS = "version: v1\nsharing: {fractional: [{family: vgpu}]}\n"
+WHOLE = parse_config("version: v1\n")
+FRACTIONS = fractional("family: vgpu")
 
 
-class Node:
+class Node(AgentCore):
     def __init__(self, folder: Path) -> None:
-        (folder / "state").mkdir()
-        self.listing: list[Listed] = []
         self.waited: list[tuple[Sequence[str], bool]] = []
         self.mps_fails = False
-        store = SliceStore(folder / "run", folder / "state")
-        store.prepare()
-        state = NodeState(Checkpoint(folder / "state"), lay_out(parse_config(WHOLE), GPUS), GPUS)
-        self.service = SliceService(state, store, (), Sources(lambda: self.listing), self.wait)
+        super().__init__(folder, WHOLE, some_gpus(2))
+
+    def start(self, config: AgentConfig, **more: Any) -> None:
+        super().start(config, wait_for_mps=self.wait, **more)
 
     def wait(self, uuids: Sequence[str], under_mps: bool, within_s: float) -> None:
         self.waited.append((uuids, under_mps))
         if self.mps_fails:
             raise MpsError("the daemon does not end")
-
-    def edit(self, text: str) -> None:
-        config = parse_config(text)
-        self.service.follow_config(config, lay_out(config, GPUS))
 
     def shared(self) -> list[str]:
         return [shared.gpu.uuid for shared in self.service.layout.of_family(Family.VGPU)]
@@ -56,7 +45,7 @@ def node(tmp_path: Path) -> Node:
 def test_a_device_is_held_from_its_allocate_on(node: Node) -> None:
     node.service.devices.allocate(GPU, ["GPU-0"])
 
-    node.edit(FRACTIONS)  # before podresources has shown anything
+    node.follow(FRACTIONS)  # before podresources has shown anything
 
     assert node.shared() == ["GPU-1"]
     assert [unit.name for unit in node.service.device_units(GPU)[1]] == ["GPU-0"]
@@ -66,7 +55,7 @@ def test_a_device_is_held_from_its_allocate_on(node: Node) -> None:
 
 def test_a_start_waits_until_the_gpu_is_free_of_mps(node: Node) -> None:
     node.service.devices.allocate(GPU, ["GPU-1"])
-    node.listing = [Listed(Owner("ns", "pod", "c"), frozenset(), ((GPU, "GPU-1"),))]
+    node.listed = [Listed(Owner("ns", "pod", "c"), frozenset(), ((GPU, "GPU-1"),))]
 
     node.service.devices.pre_start(GPU, ["GPU-1"])
 

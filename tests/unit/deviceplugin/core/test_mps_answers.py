@@ -9,7 +9,7 @@ import pytest
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy.asked_limits import CONTAINER_PIPE_DIRECTORY, asked_limits
+from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY, asked_limits
 from deviceplugin.store.mps_paths import pipe_directory
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.limits import ComputeMode, Family

@@ -6,70 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.loading import parse_config
 from deviceplugin.core.parts import Sources
-from deviceplugin.core.service import SliceService
-from deviceplugin.model.allocations import Allocation, Owner
-from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.units import Half, gpu_of, unit_number
-from deviceplugin.policy.layout import lay_out
-from deviceplugin.policy.pairing import JOIN_WINDOW_S
-from deviceplugin.policy.podresources_listing import Listed
-from deviceplugin.store.checkpoint import Checkpoint
-from deviceplugin.store.node_state import NodeState
-from deviceplugin.store.slice_files import SliceStore
-from libvgpu.errors import AllocationRefused, VgpuError
-from libvgpu.limits import Family
-
-GIB = 1 << 30
-VGPU = Family.VGPU
-CONFIG = parse_config("version: v1\nsharing: {fractional: [{family: vgpu}]}\n")
-
-
-class Kubelet:
-    """Keeps which pod has which units, and asks as the kubelet does."""
-
-    def __init__(self, folder: Path) -> None:
-        self.now, self.wall = 1000.0, 1.7e9
-        self.held: dict[str, frozenset[str]] = {}  # active pods; plain init containers show nothing
-        self.taken: set[str] = set()
-        self.answers = True
-        (folder / "state").mkdir()
-        store = SliceStore(folder / "run", folder / "state")
-        store.prepare()
-        gpus = tuple(Gpu(i, f"GPU-{i}", "test", 16 * GIB) for i in range(2))
-        self.service = SliceService(
-            NodeState(Checkpoint(folder / "state"), lay_out(CONFIG, gpus)),
-            store,
-            CONFIG.rules,
-            Sources(lambda: self.show(), clock=lambda: self.now, wall_clock=lambda: self.wall),
-        )
-
-    def show(self) -> list[Listed]:
-        if not self.answers:
-            raise VgpuError("down")
-        return [Listed(Owner("team", pod, "main"), units) for pod, units in self.held.items()]
-
-    def ask(self, pod: str, half: Half, count: int, shows: bool = True) -> set[str]:
-        """One resource of one container; returns the GPUs it got."""
-        self.now += 0.005
-        self.held.setdefault(pod, frozenset())
-        _, units = self.service.units(VGPU, half)
-        free = [u.name for u in units if u.healthy and u.name not in self.taken]
-        chosen = self.service.admission.prefer(VGPU, half, free, [], count)
-        self.taken.update(chosen)
-        self.service.admission.allocate(VGPU, half, chosen)
-        if shows:
-            self.held[pod] |= frozenset(chosen)
-        return {gpu_of(unit) for unit in chosen}
-
-    def allocations(self) -> list[Allocation]:
-        return [allocation for allocation, _ in self.service.allocations()]
+from deviceplugin.model.units import Half, unit_number
+from deviceplugin.policy.pairing.pairing import JOIN_WINDOW_S
+from deviceplugin.policy.pairing.podresources_listing import Listed
+from libvgpu.errors import AllocationRefused
+from support.node.core import VGPU, Kubelet, fractional, some_gpus
 
 
 @pytest.fixture
 def kubelet(tmp_path: Path) -> Kubelet:
-    return Kubelet(tmp_path)
+    return Kubelet(tmp_path, fractional("family: vgpu"), some_gpus(2))
 
 
 def test_the_halves_of_one_container_meet(kubelet: Kubelet) -> None:
@@ -78,16 +25,18 @@ def test_the_halves_of_one_container_meet(kubelet: Kubelet) -> None:
 
     assert kubelet.ask("pod", Half.CORE, 60) == kubelet.ask("pod", Half.MEMORY, 8)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 3), (60, 8)]
+    assert kubelet.shapes() == [(30, 3), (60, 8)]
 
 
-def test_a_pod_that_is_first_listed_with_its_first_half_is_not_newer(kubelet: Kubelet) -> None:
+def test_a_pod_that_is_first_listed_with_its_first_half_is_not_newer(
+    kubelet: Kubelet,
+) -> None:
     show = kubelet.show
     kubelet.show = lambda: [each for each in show() if each.units]  # type: ignore[method-assign]
 
     assert kubelet.ask("pod", Half.CORE, 60) == kubelet.ask("pod", Half.MEMORY, 8)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(60, 8)]
+    assert kubelet.shapes() == [(60, 8)]
 
 
 def test_the_half_of_a_newer_pod_is_its_own(kubelet: Kubelet) -> None:
@@ -96,26 +45,28 @@ def test_the_half_of_a_newer_pod_is_its_own(kubelet: Kubelet) -> None:
     kubelet.ask("pair", Half.MEMORY, 8)
     kubelet.ask("pair", Half.CORE, 60)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 0), (60, 8)]
+    assert kubelet.shapes() == [(30, 0), (60, 8)]
 
 
-def test_the_half_of_a_newer_pod_is_its_own_after_one_that_was_refused(kubelet: Kubelet) -> None:
+def test_the_half_of_a_newer_pod_is_its_own_after_one_that_was_refused(
+    kubelet: Kubelet,
+) -> None:
     kubelet.ask("lone", Half.CORE, 30)
     refuse(lambda: kubelet.ask("refused", Half.CORE, 150))
-    del kubelet.held["refused"]
+    del kubelet.held["refused", "c0"]
     kubelet.ask("pair", Half.MEMORY, 8)
     kubelet.ask("pair", Half.CORE, 60)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 0), (60, 8)]
+    assert kubelet.shapes() == [(30, 0), (60, 8)]
 
 
 def test_a_pod_that_failed_between_its_halves_waits_for_nobody(kubelet: Kubelet) -> None:
     kubelet.ask("failed", Half.CORE, 30)
-    del kubelet.held["failed"]
+    del kubelet.held["failed", "c0"]
     kubelet.ask("pair", Half.MEMORY, 8)
     kubelet.ask("pair", Half.CORE, 60)
 
-    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.allocations()]
+    assert (60, 8) in kubelet.shapes()
 
 
 def test_another_pod_under_a_name_that_was_there_is_newer(kubelet: Kubelet) -> None:
@@ -123,11 +74,11 @@ def test_another_pod_under_a_name_that_was_there_is_newer(kubelet: Kubelet) -> N
     kubelet.ask("set-0", Half.CORE, 10)
     kubelet.ask("set-0", Half.MEMORY, 1)
     kubelet.ask("failed", Half.CORE, 30)
-    del kubelet.held["failed"], kubelet.held["set-0"]
+    del kubelet.held["failed", "c0"], kubelet.held["set-0", "c0"]
     kubelet.ask("set-0", Half.MEMORY, 8)
     kubelet.ask("set-0", Half.CORE, 60)
 
-    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.allocations()]
+    assert (60, 8) in kubelet.shapes()
 
 
 def test_a_pod_that_has_got_more_since_is_the_same(kubelet: Kubelet) -> None:
@@ -137,7 +88,7 @@ def test_a_pod_that_has_got_more_since_is_the_same(kubelet: Kubelet) -> None:
     kubelet.ask("pod", Half.CORE, 60)
     kubelet.ask("pod", Half.MEMORY, 8)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(10, 1), (60, 8)]
+    assert kubelet.shapes() == [(10, 1), (60, 8)]
 
 
 def test_units_of_an_init_container_given_without_asking_wait_for_no_newer_pod(
@@ -152,21 +103,23 @@ def test_units_of_an_init_container_given_without_asking_wait_for_no_newer_pod(
     kubelet.ask("pair", Half.MEMORY, 8)
     kubelet.ask("pair", Half.CORE, 30)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [
+    assert kubelet.shapes() == [
         (60, 0),
         (40, 0),
         (30, 8),
     ]
 
 
-def test_the_halves_of_an_init_container_meet_though_nobody_shows_it(kubelet: Kubelet) -> None:
+def test_the_halves_of_an_init_container_meet_though_nobody_shows_it(
+    kubelet: Kubelet,
+) -> None:
     kubelet.ask("other", Half.CORE, 30)
     kubelet.ask("other", Half.MEMORY, 3)
 
     assert kubelet.ask("pod", Half.MEMORY, 8, shows=False) == kubelet.ask(
         "pod", Half.CORE, 60, shows=False
     )
-    assert (60, 8) in [(len(h.core), len(h.memory)) for h in kubelet.allocations()]
+    assert (60, 8) in kubelet.shapes()
 
 
 @pytest.mark.parametrize("order", [("core", "memory"), ("memory", "core")], ids="-".join)
@@ -180,7 +133,7 @@ def test_without_podresources_the_order_of_the_calls_decides(
         for half in order:
             kubelet.ask(pod, *amounts[half])
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(60, 8), (60, 8)]
+    assert kubelet.shapes() == [(60, 8), (60, 8)]
 
 
 def test_without_podresources_a_late_half_is_another_containers(kubelet: Kubelet) -> None:
@@ -189,7 +142,7 @@ def test_without_podresources_a_late_half_is_another_containers(kubelet: Kubelet
     kubelet.now += JOIN_WINDOW_S + 1
     kubelet.ask("pair", Half.MEMORY, 8)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(30, 0), (0, 8)]
+    assert kubelet.shapes() == [(30, 0), (0, 8)]
 
 
 def test_a_listing_that_an_allocate_overtook_counts_for_nothing(kubelet: Kubelet) -> None:
@@ -232,7 +185,7 @@ def test_a_start_is_refused_where_two_containers_share_a_allocation(kubelet: Kub
 
     said = refuse(lambda: kubelet.service.starts.pre_start(VGPU, Half.CORE, allocation.core))
 
-    assert "went to different containers (team/one/main has only 30 of its 38 units)" in said
+    assert "went to different containers (team/one/c0 has only 30 of its 38 units)" in said
 
 
 @pytest.mark.parametrize("step_s", [3600.0, -3600.0])
@@ -243,7 +196,7 @@ def test_a_wall_clock_that_is_set_neither_splits_a_pair_nor_joins_strangers(
     kubelet.wall += step_s
     kubelet.ask("pair", Half.MEMORY, 8)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()] == [(60, 8)]
+    assert kubelet.shapes() == [(60, 8)]
     assert kubelet.allocations()[0].changed_at == kubelet.wall
 
     kubelet.answers = False  # so that time alone tells who is a stranger
@@ -252,7 +205,7 @@ def test_a_wall_clock_that_is_set_neither_splits_a_pair_nor_joins_strangers(
     kubelet.wall += step_s
     kubelet.ask("stranger", Half.MEMORY, 8)
 
-    assert [(len(h.core), len(h.memory)) for h in kubelet.allocations()[1:]] == [(30, 0), (0, 8)]
+    assert kubelet.shapes()[1:] == [(30, 0), (0, 8)]
 
 
 def test_an_agent_measures_windows_by_a_clock_that_nobody_sets() -> None:

@@ -10,29 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.loading import parse_config
 from deviceplugin.core import pod_knowledge
-from deviceplugin.core.parts import Sources
 from deviceplugin.core.pod_knowledge import NoPods, PodsOfNode
-from deviceplugin.core.service import SliceService
 from deviceplugin.kube.node_pods import PodTable
 from deviceplugin.log import LOGGER
-from deviceplugin.model.allocations import Owner
 from deviceplugin.model.chosen_gpus import ChosenGpus
-from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
-from deviceplugin.model.units import Half, gpu_of
-from deviceplugin.policy.bound_pods import BoundPods
-from deviceplugin.policy.layout import lay_out
-from deviceplugin.policy.podresources_listing import Listed
-from deviceplugin.store.checkpoint import Checkpoint
-from deviceplugin.store.node_state import NodeState
-from deviceplugin.store.slice_files import SliceStore
-from libvgpu.errors import AllocationRefused, VgpuError
-from libvgpu.limits import Family
+from deviceplugin.model.units import Half
+from deviceplugin.policy.pairing.bound_pods import BoundPods
+from libvgpu.errors import AllocationRefused
+from support.node.core import GIB, Kubelet, fractional, some_gpus
 
-GIB = 1 << 30
-VGPU = Family.VGPU
 NODE = "n1"
 CORE, MEMORY = Half.CORE, Half.MEMORY
 
@@ -56,35 +44,14 @@ class Followed:
         self.hurried += 1
 
 
-class Node:
-    """A kubelet that admits pod after pod, on eight GPUs of 80 units, and whoever follows pods."""
+class Node(Kubelet):
+    """Eight GPUs of 80 units, and whoever follows pods."""
 
     def __init__(self, folder: Path, placement: str = "binpack", follows: bool = True) -> None:
-        self.now = 1000.0
-        self.listed: dict[tuple[str, str], frozenset[str]] = {}
-        self.taken: set[str] = set()
-        self.answers = True
         self.followed = Followed()
-        (folder / "state").mkdir()
-        store = SliceStore(folder / "run", folder / "state")
-        store.prepare()
-        config = parse_config(
-            "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi, placement: "
-            f"{placement}}}]}}\n"
-        )
-        gpus = tuple(Gpu(i, f"GPU-{i}", "test", 80 * GIB) for i in range(8))
         source: PodsOfNode = self.followed if follows else NoPods()
-        self.service = SliceService(
-            NodeState(Checkpoint(folder / "state"), lay_out(config, gpus)),
-            store,
-            config.rules,
-            Sources(self.show, clock=lambda: self.now, pods=source),
-        )
-
-    def show(self) -> list[Listed]:
-        if not self.answers:
-            raise VgpuError("down")
-        return [Listed(Owner("team", *names), units) for names, units in self.listed.items()]
+        config = fractional(f"family: vgpu, memoryUnit: 1Gi, placement: {placement}")
+        super().__init__(folder, config, some_gpus(8, 80 * GIB), pods=source)
 
     def bind(
         self,
@@ -104,28 +71,14 @@ class Node:
             for i, amounts in enumerate(containers)
         )
         request = PodRequest(
-            f"uid-{pod}", "team", pod, asking, node=NODE,
+            f"uid-{pod}",
+            "team",
+            pod,
+            asking,
+            node=NODE,
             chosen=ChosenGpus(node, gpus) if gpus is not None else None,
-        )  # fmt: skip
+        )
         self.followed.table.put(request.uid, ("team", pod), request)
-
-    def begin(self, pod: str, *containers: str) -> None:
-        """The kubelet begins to admit a pod."""
-        for each in containers or ("c0",):
-            self.listed.setdefault((pod, each), frozenset())
-
-    def ask(self, pod: str, half: Half, count: int, of: str = "c0", shows: bool = True) -> set[str]:
-        """One resource of one container; returns the GPUs it got."""
-        self.now += 0.005
-        self.begin(pod, of if shows else "idle")
-        _, units = self.service.units(VGPU, half)
-        free = [u.name for u in units if u.healthy and u.name not in self.taken]
-        chosen = self.service.admission.prefer(VGPU, half, free, [], count)
-        self.taken.update(chosen)
-        self.service.admission.allocate(VGPU, half, chosen)
-        if shows:
-            self.listed[pod, of] |= frozenset(chosen)
-        return {gpu_of(unit) for unit in chosen}
 
     def admit(self, pod: str, core: int, memory: int, first: Half = CORE, of: str = "c0") -> str:
         """Admits a container with a pair; returns its GPU."""
@@ -134,9 +87,6 @@ class Node:
         assert found[0] == found[1]
         (gpu,) = found[0]
         return gpu
-
-    def shapes(self) -> list[tuple[int, int]]:
-        return [(len(h.core), len(h.memory)) for h, _ in self.service.allocations()]
 
 
 @pytest.fixture
@@ -278,8 +228,10 @@ def test_pods_that_wait_with_other_amounts_are_told_apart_by_podresources(node: 
 
     # The kubelet takes them in another order than they became known.
     assert [node.admit(f"p{i}", 10, m) for i, m in ((2, 72), (0, 8), (1, 40))] == [
-        "GPU-2", "GPU-0", "GPU-1",
-    ]  # fmt: skip
+        "GPU-2",
+        "GPU-0",
+        "GPU-1",
+    ]
 
 
 def test_without_podresources_a_guess_never_splits_a_pair(node: Node) -> None:
@@ -369,7 +321,7 @@ def test_random_pods_are_refused_no_more_often_than_without_knowledge(tmp_path: 
                     gpus.add(node.admit(f"p{i}", core, memory, first))
                 except AllocationRefused:
                     assert not with_room, "a pair that a single GPU has room for is never refused"
-                    node.listed.pop((f"p{i}", "c0"))
+                    node.held.pop((f"p{i}", "c0"))
             used[follows] = len(gpus)
         assert used[True] <= used[False]
 

@@ -10,7 +10,7 @@ import pytest
 from deviceplugin.core import podresources_sync
 from deviceplugin.core.parts import Allocations, Sources
 from deviceplugin.core.podresources_sync import PodResourcesSync
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from support.waiting import PATIENCE_S

@@ -1,58 +1,33 @@
 """The service when its config changes: what is announced, kept on disk, and told."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.loading import parse_config
-from deviceplugin.core.parts import Sources
-from deviceplugin.core.service import SliceService
-from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half, gpu_of
-from deviceplugin.policy.layout import lay_out
-from deviceplugin.policy.podresources_listing import Listed
+from deviceplugin.policy.pairing.podresources_listing import Listed
 from deviceplugin.store.checkpoint import Checkpoint
-from deviceplugin.store.node_state import NodeState
-from deviceplugin.store.slice_files import SliceStore
 from libvgpu import region
 from libvgpu.errors import AllocationRefused, VgpuError
 from libvgpu.limits import ComputeMode, Family
+from support.node.core import AgentCore, fractional, some_gpus
 
-GIB = 1 << 30
-GPUS = tuple(Gpu(n, f"GPU-{n}", "test", 16 * GIB) for n in range(2))
-BOTH = "{family: vgpu, compute: elastic}"
-Edit = Callable[[str], None]
-
-
-def nobody_listens() -> list[Listed]:
-    raise VgpuError("down")
+GPUS = some_gpus(2)
+BOTH = "family: vgpu, compute: elastic"
 
 
-class Agent:
+class Agent(AgentCore):
     """A service, and what is done to it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / "state").mkdir(exist_ok=True)
-        self.store = SliceStore(folder / "run", folder / "state")
-        self.store.prepare()
-        self.service = self.started(BOTH)
+        super().__init__(folder, fractional(BOTH), GPUS)
 
-    def started(self, share: str) -> SliceService:
-        config = parse_config(f"version: v1\nsharing: {{fractional: [{share}]}}\n")
-        self.service = SliceService(
-            NodeState(Checkpoint(self.folder / "state"), lay_out(config, GPUS), GPUS),
-            self.store,
-            config.rules,
-            Sources(nobody_listens),
-        )
-        return self.service
+    def show(self) -> list[Listed]:
+        raise VgpuError("down")
 
     def edit(self, share: str) -> None:
-        config = parse_config(f"version: v1\nsharing: {{fractional: [{share}]}}\n")
-        self.service.follow_config(config, lay_out(config, GPUS))
+        self.follow(fractional(share))
 
     def offers(self, half: Half, family: Family = Family.VGPU) -> list[str]:
         return [unit.name for unit in self.service.units(family, half)[1] if unit.healthy]
@@ -76,7 +51,7 @@ def agent(tmp_path: Path) -> Agent:
 def test_a_second_half_that_was_withdrawn_meanwhile_is_announced_as_held(agent: Agent) -> None:
     known = agent.offers(Half.MEMORY)
     core = agent.take(Half.CORE, 10)
-    agent.edit("{family: mps}")
+    agent.edit("family: mps")
     (uuid,) = {gpu_of(unit) for unit in core}
     assert not [unit for unit in agent.offers(Half.MEMORY) if gpu_of(unit) == uuid]
     revision = agent.service.state.revision
@@ -91,12 +66,12 @@ def test_a_second_half_that_was_withdrawn_meanwhile_is_announced_as_held(agent: 
 
 
 def test_units_of_two_configs_never_make_a_list_that_no_kubelet_reads(agent: Agent) -> None:
-    agent.edit("{family: vgpu, devices: [0], memoryUnit: 1Mi}")
+    agent.edit("family: vgpu, devices: [0], memoryUnit: 1Mi")
     agent.take(Half.CORE, 10)
     held = agent.take(Half.MEMORY, 40)
     assert len(agent.service.units(Family.VGPU, Half.MEMORY)[1]) == 16384
 
-    agent.edit("{family: vgpu, devices: [1], memoryUnit: 1Mi}")
+    agent.edit("family: vgpu, devices: [1], memoryUnit: 1Mi")
 
     listed = {unit.name for unit in agent.service.units(Family.VGPU, Half.MEMORY)[1]}
     assert len(listed) == 16384 + 40 <= MOST_UNITS_PER_RESOURCE
@@ -111,17 +86,17 @@ def test_compute_of_slices_stays_what_the_config_last_said_of_it(
     agent.take(Half.MEMORY, 2)
     assert agent.compute() is ComputeMode.ELASTIC
 
-    agent.edit("{family: vgpu, compute: strict}")
+    agent.edit("family: vgpu, compute: strict")
     assert agent.compute() is ComputeMode.STRICT
     agent.edit(BOTH)
     assert agent.compute() is ComputeMode.ELASTIC
-    agent.edit("{family: vgpu, compute: strict}")
+    agent.edit("family: vgpu, compute: strict")
 
-    agent.edit("{family: mps}")
+    agent.edit("family: mps")
     assert agent.compute() is ComputeMode.STRICT
-    agent.edit("{family: vgpu, compute: elastic, memoryUnit: 2Gi}")
+    agent.edit("family: vgpu, compute: elastic, memoryUnit: 2Gi")
     if restarted:
-        agent.started("{family: vgpu, compute: elastic, memoryUnit: 2Gi}")
+        agent.start(fractional("family: vgpu, compute: elastic, memoryUnit: 2Gi"))
     assert agent.compute() is ComputeMode.STRICT, "the GPU drains: nothing of its slices changes"
 
 
@@ -136,14 +111,14 @@ def test_a_disk_that_takes_nothing_does_not_hold_up_an_edit(
 
     monkeypatch.setattr(Checkpoint, "record", full)
     with caplog.at_level(logging.INFO, "deviceplugin"):
-        agent.edit("{family: vgpu, compute: strict}")
+        agent.edit("family: vgpu, compute: strict")
 
     assert agent.compute() is ComputeMode.STRICT
     assert "no space left on the disk" in caplog.messages
 
 
 def test_units_that_have_just_come_are_not_counted_on_yet(agent: Agent) -> None:
-    agent.edit("{family: vgpu, devices: [0]}")
+    agent.edit("family: vgpu, devices: [0]")
     agent.edit(BOTH)
 
     assert {gpu_of(unit) for unit in agent.service.state.returned()} == {"GPU-1"}

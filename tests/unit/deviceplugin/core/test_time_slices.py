@@ -8,7 +8,7 @@ import pytest
 from deviceplugin.config.loading import parse_config
 from deviceplugin.core.time_slices import TimeSlices, run_tool
 from deviceplugin.model.gpus import Gpu
-from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.devices.layout import lay_out
 from libvgpu.errors import VgpuError
 
 GPUS = tuple(Gpu(i, f"GPU-{i}", "test", 1 << 34) for i in range(2))

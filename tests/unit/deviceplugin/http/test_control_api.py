@@ -8,14 +8,16 @@ from werkzeug.test import Client, TestResponse
 
 from deviceplugin.http.control_api import ControlApi
 from deviceplugin.model.overrides import LimitChange, Override
+from deviceplugin.pages.state import STATE, AgentReport, ReportedAgent, ReportedConfig
 from libvgpu.errors import AllocationRefused, UnknownAllocation
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
 GIB = 1 << 30
 BEFORE = ContainerLimits("id-1", Family.VGPU, (DeviceLimit("GPU-0", 8 * GIB, core_percent=40),))
 AFTER = replace(
     BEFORE, devices=(replace(BEFORE.devices[0], core_percent=20, memory_limit_bytes=4 * GIB),)
 )
+REPORT = AgentReport(ReportedAgent("1", 7, "n1", 0.0), ReportedConfig("/c", "d", 1), (), "b")
 PATH = "/v1/allocations/id-1/override"
 
 
@@ -41,7 +43,7 @@ def service() -> Service:
 @pytest.fixture
 def api(service: Service) -> ControlApi:
     return ControlApi(
-        service.set, lambda allocation_id: service.set(allocation_id, None), lambda: {"version": 1}
+        service.set, lambda allocation_id: service.set(allocation_id, None), lambda: REPORT
     )
 
 
@@ -63,7 +65,7 @@ def test_an_override_reaches_the_service_and_old_and_new_come_back(
     status, answer = post(api, {"core_percent": 20, "memory_bytes": 4 * GIB, "compute": "strict"})
 
     assert status == 200
-    assert service.asked == [("id-1", Override(20, 4 * GIB, "strict"))]
+    assert service.asked == [("id-1", Override(20, 4 * GIB, ComputeMode.STRICT))]
     assert answer == {
         "allocation": "id-1",
         "owner": "a/b/c",
@@ -81,7 +83,7 @@ def test_an_override_reaches_the_service_and_old_and_new_come_back(
 def test_delete_clears_and_get_tells_the_state(api: ControlApi, service: Service) -> None:
     assert ask(api, "DELETE", PATH).status_code == 200
     assert service.asked == [("id-1", None)]
-    assert json.loads(ask(api, "GET", "/v1/state").data) == {"version": 1}
+    assert STATE.decode(ask(api, "GET", "/v1/state").data) == REPORT
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from deviceplugin.http.device_metrics import device_families
 from deviceplugin.http.gpu_metrics import gpu_families
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.held_devices import with_given
-from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.devices.layout import lay_out
 
 GPUS = (
     Gpu(0, "GPU-0", "T4", 1 << 34),

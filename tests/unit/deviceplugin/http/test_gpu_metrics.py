@@ -6,7 +6,7 @@ from typing import Any
 from deviceplugin.http.gpu_metrics import gpu_families
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import Gpu
-from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.watch.report import SeenProcess, WatchFindings
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 

@@ -16,7 +16,7 @@ from deviceplugin.http.metric_names import COLLECTED, METRICS
 from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
 from deviceplugin.http.pages import pages
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.policy.layout import Layout
+from deviceplugin.policy.devices.layout import Layout
 from libvgpu._native import ffi, lib
 from libvgpu.arbitration import ArbiterCounters, TenantCounters
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family

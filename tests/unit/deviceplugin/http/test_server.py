@@ -15,8 +15,8 @@ from waitress.trigger import trigger
 from werkzeug.wrappers import Request, Response
 
 from deviceplugin.http import server
-from deviceplugin.http.listeners import tcp_listener, unix_listener
 from deviceplugin.http.server import BODY_BYTES, HEAD_BYTES, MOST_CONNECTIONS, HttpServer
+from deviceplugin.serving.listeners import tcp_listener, unix_listener
 from libvgpu.errors import UsageError, VgpuError
 from support.waiting import PATIENCE_S, wait_until
 

@@ -392,8 +392,10 @@ def test_gpus_are_there_although_it_is_not_known_how_close_they_are(
     for _ in range(3):
         found = late.inventory.listing()
         assert [(gpu.uuid, gpu.closeness) for gpu in found.gpus] == [
-            ("G0", {}), ("G1", {}), ("G2", {}),
-        ]  # fmt: skip
+            ("G0", {}),
+            ("G1", {}),
+            ("G2", {}),
+        ]
     assert found.sick == ()
     assert caplog.text.count("is not known") == 1
 

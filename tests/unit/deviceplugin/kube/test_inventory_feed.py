@@ -10,8 +10,8 @@ from deviceplugin.kube.inventory_lease import InventoryFeed
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.held_devices import HeldDevice
-from deviceplugin.policy.layout import Layout, SharedGpu
-from deviceplugin.policy.published_inventory import NodeMoment
+from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.policy.published.inventory import NodeMoment
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 from libvgpu.limits import ComputeMode, Family

@@ -65,7 +65,8 @@ def test_a_pod_is_told_by_what_its_containers_ask_for_in_their_order() -> None:
         name="p",
         containers=(
             ContainerRequest(
-                "first", {"nvidia.com/vgpu-core": 10, "nvidia.com/vgpu-memory": 2},
+                "first",
+                {"nvidia.com/vgpu-core": 10, "nvidia.com/vgpu-memory": 2},
                 ContainerKind.INIT,
             ),
             ContainerRequest("side", {"nvidia.com/gpu": 1}, ContainerKind.SIDECAR),
@@ -81,7 +82,7 @@ def test_a_pod_is_told_by_what_its_containers_ask_for_in_their_order() -> None:
             "nvidia.com/vgpu.node-policy": "spread",
         },
         chosen=CHOSEN,
-    )  # fmt: skip
+    )
 
 
 def test_another_domain_sees_nothing_of_it() -> None:

@@ -14,7 +14,7 @@ from deviceplugin.labels.values import label_value
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.gpus import Gpu, MigPart
 from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.devices.layout import lay_out
 from libvgpu.limits import Family
 
 GIB = 1 << 30

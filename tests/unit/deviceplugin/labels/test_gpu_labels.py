@@ -20,18 +20,30 @@ MIB = 1 << 20
 MACHINE = Machine("Google Compute Engine", "compute", ())
 
 T4 = Gpu(
-    0, "GPU-t4", "Tesla T4", 15360 * MIB,
-    driver="550.54.15", cuda_version=(12, 4), compute_major=7, compute_minor=5,
-)  # fmt: skip
+    0,
+    "GPU-t4",
+    "Tesla T4",
+    15360 * MIB,
+    driver="550.54.15",
+    cuda_version=(12, 4),
+    compute_major=7,
+    compute_minor=5,
+)
 A100 = Gpu(
     0, "GPU-a100", "NVIDIA A100-SXM4-40GB", 40960 * MIB,
     driver="535.104", cuda_version=(12, 2), compute_major=8, compute_minor=0, is_mig_capable=True,
 )  # fmt: skip
 H100 = Gpu(
-    0, "GPU-h100", "NVIDIA H100 80GB HBM3", 81559 * MIB,
-    driver="580.126.16", cuda_version=(13, 0), compute_major=9, compute_minor=0,
+    0,
+    "GPU-h100",
+    "NVIDIA H100 80GB HBM3",
+    81559 * MIB,
+    driver="580.126.16",
+    cuda_version=(13, 0),
+    compute_major=9,
+    compute_minor=0,
     is_mig_capable=True,
-)  # fmt: skip
+)
 
 #: MiB, multiprocessors, slices of GPU and compute, copy engines, decoders, JPEG, OFA, by profile.
 PROFILES = {
@@ -399,11 +411,17 @@ def test_mig_devices_shared_in_fractions_cannot_be_asked_for_whole() -> None:
 @pytest.mark.parametrize(
     ("major", "minor", "family"),
     [
-        (6, 1, "pascal"), (7, 0, "volta"), (7, 5, "turing"), (8, 6, "ampere"),
-        (8, 9, "ada-lovelace"), (9, 0, "hopper"), (10, 0, "blackwell"), (12, 0, "blackwell"),
+        (6, 1, "pascal"),
+        (7, 0, "volta"),
+        (7, 5, "turing"),
+        (8, 6, "ampere"),
+        (8, 9, "ada-lovelace"),
+        (9, 0, "hopper"),
+        (10, 0, "blackwell"),
+        (12, 0, "blackwell"),
         (99, 0, "undefined"),
     ],
-)  # fmt: skip
+)
 def test_families(major: int, minor: int, family: str) -> None:
     assert family_of(major, minor) == family
 

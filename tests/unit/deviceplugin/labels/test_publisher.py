@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.label_settings import LabelSettings, LabelTarget
 from deviceplugin.labels.feature_file import FeatureFile
 from deviceplugin.labels.offered import FreeSlice, Machine, Offered, SharingStrategy
 from deviceplugin.labels.outputs import output_of
 from deviceplugin.labels.publisher import LEAST_BETWEEN_S, LabelOutput, LabelPublisher
 from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.label_settings import LabelSettings, LabelTarget
 from libvgpu.errors import VgpuError
 
 GPU = Gpu(0, "GPU-0", "test", 1 << 30)

@@ -10,7 +10,7 @@ from deviceplugin.labels.node_labels import node_labels
 from deviceplugin.labels.offered import Machine
 from deviceplugin.labels.source import what_is_offered
 from deviceplugin.model.gpus import Gpu, MigPart
-from deviceplugin.policy.layout import lay_out
+from deviceplugin.policy.devices.layout import lay_out
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
 
@@ -95,8 +95,11 @@ def test_single_and_mixed(tmp_path: Path) -> None:
     )
 
     assert told(labels_of(tmp_path, "flags: {migStrategy: single}", gpus)) == (
-        "test-MIG-1g.5gb", "14", "1", "none",
-    )  # fmt: skip
+        "test-MIG-1g.5gb",
+        "14",
+        "1",
+        "none",
+    )
     mixed = labels_of(tmp_path, shared, gpus)
     assert told(mixed) == ("test", "2", "0", "none")
     assert told(mixed, "mig-1g.5gb") == ("test-MIG-1g.5gb-SHARED", "14", "2", "time-slicing")

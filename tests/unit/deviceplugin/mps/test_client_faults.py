@@ -1,5 +1,6 @@
 """A fault of one client that ended the work of all, by the server's status and its log."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -91,14 +92,19 @@ def test_files_of_another_version_are_read_as_far_as_they_are_known(tmp_path: Pa
     # Of yesterday: fewer fields.
     state_path(tmp_path).write_text('{"token": "t", "gpus": {"GPU-1": {"phase": "ready"}}}')
     assert read_state(tmp_path) == MpsState("t", "", {"GPU-1": GpuMps("ready")})
+    wanted_path(tmp_path).write_text('{"token": "t", "gpus": {"GPU-1": false}, "root": "/r"}')
+    assert read_wanted(tmp_path) == Wanted("t", {"GPU-1": False}, "/r")
 
 
 def test_a_state_of_a_newer_runner_is_read(tmp_path: Path) -> None:
-    write_state(tmp_path, MpsState("t", "", {"GPU-1": GpuMps("ready", faults=2)}))
-    path = state_path(tmp_path)
-    path.write_text(path.read_text().replace('"faults": 2', '"faults": 2, "of_tomorrow": 1'))
+    gpu = {
+        "phase": "failed", "reason": "why", "found_mode": 0, "daemon": 1, "server": 2,
+        "restarts": 3, "restored": 4, "faults": 5, "of_tomorrow": [6],
+    }  # fmt: skip
+    state_path(tmp_path).parent.mkdir()
+    state_path(tmp_path).write_text(json.dumps({"token": "t", "gpus": {"GPU-1": gpu}}))
 
     state = read_state(tmp_path)
 
     assert state is not None
-    assert state.gpus == {"GPU-1": GpuMps("ready", faults=2)}
+    assert state.gpus == {"GPU-1": GpuMps("failed", "why", 0, 1, 2, 3, 4, 5)}

@@ -9,8 +9,8 @@ from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy.implicit_units import complete_start
-from deviceplugin.policy.layout import Layout, SharedGpu
+from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.policy.pairing.implicit_units import complete_start
 from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
 from deviceplugin.recovery.kubelet_records import allocation_of, build_of, conflict
 from deviceplugin.recovery.rebuild import Rebuilt, rebuild
@@ -97,11 +97,13 @@ def test_clients_of_mps_are_known_by_what_they_have_mounted() -> None:
         replace(each, mounts={**each.mounts, "/run/vgpu/mps": "/somewhere/pipe"}) for each in client
     ]
     of_mps = [
-        replace(each, resource=each.resource.replace("vgpu", "mps"), mounts={
-            **each.mounts, "/run/vgpu/mps": "/somewhere/pipe",
-        })
+        replace(
+            each,
+            resource=each.resource.replace("vgpu", "mps"),
+            mounts={**each.mounts, "/run/vgpu/mps": "/somewhere/pipe"},
+        )
         for each in pair("x3", G2, 0, 0, "p3")
-    ]  # fmt: skip
+    ]
 
     found = remade([*by_time, *client, *of_mps])
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 from deviceplugin.config.loading import parse_config
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
-from deviceplugin.policy.layout import Layout, lay_out
-from deviceplugin.policy.mps_replicas import replica_allocation
+from deviceplugin.policy.devices.layout import Layout, lay_out
+from deviceplugin.policy.devices.mps_replicas import replica_allocation
 from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
 from deviceplugin.recovery.rebuilt_replicas import rebuild_replicas
 from libvgpu.allocation_dirs import AllocationMeta

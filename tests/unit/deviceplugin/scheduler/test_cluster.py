@@ -7,7 +7,7 @@ import pytest
 
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.pod_requests import ContainerKind, PodRequest
-from deviceplugin.model.published import PublishedResource
+from deviceplugin.pages.published import PublishedResource
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.cluster.node_book import LINGERS_S, WRITTEN_AFTER_S
 from deviceplugin.scheduler.cluster.quotas import Held
@@ -15,7 +15,7 @@ from deviceplugin.scheduler.search.node_view import NodeView, Reservation, Taken
 from deviceplugin.scheduler.search.plans import Plan, Refusal
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
-from support.scheduler_values import asking, first_fit, gpu, held_slice, pod_of, published
+from support.scheduler.values import asking, first_fit, gpu, held_slice, pod_of, published
 
 G0, G1 = "GPU-n1-0", "GPU-n1-1"
 INIT = ContainerKind.INIT

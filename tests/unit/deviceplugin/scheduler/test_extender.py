@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.config.fractional import Placement
-from deviceplugin.config.quotas import Quota
-from deviceplugin.model.published import PublishedNode, PublishedResource, decode, encode
+from deviceplugin.model.fractional import Placement
+from deviceplugin.model.quotas import Quota
+from deviceplugin.pages.published import PublishedNode, PublishedResource, decode, encode
 from deviceplugin.scheduler.answers.calls import Judgement, NodesAsked, PreemptionAsked, Victims
 from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
 from deviceplugin.scheduler.answers.judging import Finding
@@ -19,7 +19,7 @@ from deviceplugin.scheduler.search.plans import Plan
 from deviceplugin.scheduler.search.policies import Policies
 from deviceplugin.scheduler.wire import kube_scheduler
 from libvgpu.limits import Family
-from support.scheduler_values import DOMAIN, gpu, held_slice, pod_of, published
+from support.scheduler.values import DOMAIN, gpu, held_slice, pod_of, published
 
 FAR = float("inf")
 
@@ -353,9 +353,15 @@ def test_a_template_that_offers_bytes_is_told_so() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("memoryUnits", 2**40), ("memoryUnits", 0), ("memoryUnits", -5), ("memoryUnitBytes", 2**64),
-     ("mostContainers", 2**40), ("mostContainers", -1)],
-)  # fmt: skip
+    [
+        ("memoryUnits", 2**40),
+        ("memoryUnits", 0),
+        ("memoryUnits", -5),
+        ("memoryUnitBytes", 2**64),
+        ("mostContainers", 2**40),
+        ("mostContainers", -1),
+    ],
+)
 def test_an_inventory_with_numbers_that_no_node_has_is_none(key: str, value: int) -> None:
     node = json.loads(encode(TWO["n2"]))
     assert decode(json.dumps(node)) == TWO["n2"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.scheduler.search import node_search
 from deviceplugin.scheduler.search.fit import Plan, Refusal, plan
@@ -90,8 +90,10 @@ def test_core_alone_comes_with_its_share_of_memory() -> None:
 
 def test_whole_gpus_are_empty_ones_that_lie_close() -> None:
     near = {0: {3: 118}, 3: {0: 118}}
-    view = node(*(gpu(n, closeness={f"GPU-{o}": c for o, c in near.get(n, {}).items()})
-                  for n in range(4)), gpu(4, 100, 79))  # fmt: skip
+    view = node(
+        *(gpu(n, closeness={f"GPU-{o}": c for o, c in near.get(n, {}).items()}) for n in range(4)),
+        gpu(4, 100, 79),
+    )
     found = planned(view, container(vgpu_core=200))
     assert found.chosen == {"c": ("GPU-0", "GPU-3")}
     assert found.reservation.gpus == {"GPU-0": Taken(100, 80, 1), "GPU-3": Taken(100, 80, 1)}

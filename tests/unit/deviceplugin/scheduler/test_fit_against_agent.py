@@ -15,7 +15,7 @@ from deviceplugin.scheduler.search.wishes import NO_WISHES
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
 from support import IS_LONG
-from support.policy_node import DOMAIN, PolicyNode, shared
+from support.scheduler.policy_node import DOMAIN, PolicyNode, shared
 
 _KINDS = {"i": ContainerKind.INIT, "s": ContainerKind.SIDECAR, "a": ContainerKind.APP}
 
@@ -23,7 +23,9 @@ _KINDS = {"i": ContainerKind.INIT, "s": ContainerKind.SIDECAR, "a": ContainerKin
 def pod(name: str, *containers: tuple[str, Family, int, int]) -> PodRequest:
     """A pod of containers by kind, family, core and memory."""
     return PodRequest(
-        name, "ns", name,
+        name,
+        "ns",
+        name,
         tuple(
             ContainerRequest(
                 f"c{number}",
@@ -36,7 +38,7 @@ def pod(name: str, *containers: tuple[str, Family, int, int]) -> PodRequest:
             )
             for number, (kind, family, core, memory) in enumerate(containers)
         ),
-    )  # fmt: skip
+    )
 
 
 _LONE = st.sampled_from(((1, 0), (2, 0), (25, 0), (50, 0), (75, 0), (100, 0), (0, 1), (0, 2)))

@@ -1,14 +1,14 @@
 """How large a pod would still fit, and how that is shown."""
 
-from deviceplugin.http.calls import Call
 from deviceplugin.scheduler.answers.judging import Finding
 from deviceplugin.scheduler.binding.binder import BindOutcome
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.cluster.fragmentation import Fragmentation, Free
 from deviceplugin.scheduler.metric_names import METRICS
 from deviceplugin.scheduler.metrics import ClusterCollector, Counts, MetricsPage
+from deviceplugin.serving.calls import Call
 from libvgpu.limits import Family
-from support.scheduler_values import first_fit, gpu, held_slice, published
+from support.scheduler.values import first_fit, gpu, held_slice, published
 
 GIB = 1 << 30
 

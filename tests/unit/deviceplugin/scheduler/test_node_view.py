@@ -1,6 +1,6 @@
 """What is free on a node, by what its agent published and what is on its way."""
 
-from deviceplugin.model.published import (
+from deviceplugin.pages.published import (
     FORM,
     PublishedGpu,
     PublishedNode,

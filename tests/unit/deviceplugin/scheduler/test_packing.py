@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import ContainerRequest, PodRequest
 from deviceplugin.scheduler.answers.verdicts import Verdicts
 from deviceplugin.scheduler.search.fit import Plan, plan

@@ -62,9 +62,11 @@ def found(
 def test_only_those_go_whose_gpu_then_fits() -> None:
     """By sums the scheduler would end one on each GPU."""
     holders = [
-        holder("a", 30, 4, gpu=0), holder("b", 60, 8, priority=20, gpu=0),
-        holder("c", 30, 4, gpu=1), holder("d", 40, 4, gpu=1),
-    ]  # fmt: skip
+        holder("a", 30, 4, gpu=0),
+        holder("b", 60, 8, priority=20, gpu=0),
+        holder("c", 30, 4, gpu=1),
+        holder("d", 40, 4, gpu=1),
+    ]
     assert found(pod(60, 8), holders, ("a", "c")) == ("c",)
     assert set(found(pod(80, 8), holders, ("a", "c")) or ()) == {"c", "d"}
 
@@ -80,8 +82,13 @@ def test_the_lowest_then_the_fewest_then_the_youngest() -> None:
 
 def test_nobody_of_the_same_or_a_higher_priority_goes() -> None:
     assert found(pod(50, 4), [holder(str(n), 60, 4, 10, n) for n in range(2)]) is None
-    assert found(pod(100, 16), [holder("a", 60, 4, 0, 0), holder("b", 10, 1, 10, 0),
-                                holder("c", 60, 4, 30, 1)]) is None  # fmt: skip
+    assert (
+        found(
+            pod(100, 16),
+            [holder("a", 60, 4, 0, 0), holder("b", 10, 1, 10, 0), holder("c", 60, 4, 30, 1)],
+        )
+        is None
+    )
 
 
 def test_who_holds_nothing_here_is_named_again() -> None:
@@ -105,9 +112,13 @@ def test_it_is_enough_and_nobody_of_them_could_stay(seed: int) -> None:
     holders: list[Holder] = []
     for n in range(chance.randint(0, 8)):
         each = holder(
-            f"h{n}", chance.choice((10, 30, 50)), chance.choice((1, 4, 8)), chance.randint(0, 12),
-            chance.randint(0, 1), float(n),
-        )  # fmt: skip
+            f"h{n}",
+            chance.choice((10, 30, 50)),
+            chance.choice((1, 4, 8)),
+            chance.randint(0, 12),
+            chance.randint(0, 1),
+            float(n),
+        )
         rooms = view_of([*holders, each]).gpus
         if all(room.core >= 0 and room.memory >= 0 for room in rooms):
             holders.append(each)

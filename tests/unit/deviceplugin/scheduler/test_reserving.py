@@ -6,7 +6,7 @@ import pytest
 
 from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.pod_requests import ContainerKind
-from deviceplugin.model.published import PublishedResource
+from deviceplugin.pages.published import PublishedResource
 from deviceplugin.scheduler.cluster.reserving import (
     chosen_reservation,
     everywhere,
@@ -14,7 +14,7 @@ from deviceplugin.scheduler.cluster.reserving import (
     is_possible,
 )
 from deviceplugin.scheduler.search.node_view import Reservation, Taken, view_of
-from support.scheduler_values import asking, gpu, held_slice, pod_of, published
+from support.scheduler.values import asking, gpu, held_slice, pod_of, published
 
 G0, G1 = "GPU-n1-0", "GPU-n1-1"
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR

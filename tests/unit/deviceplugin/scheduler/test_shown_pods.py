@@ -3,7 +3,7 @@
 import pytest
 
 from deviceplugin.model.pod_requests import ContainerKind
-from deviceplugin.model.published import PublishedNode, PublishedResource, PublishedSlice
+from deviceplugin.pages.published import PublishedNode, PublishedResource, PublishedSlice
 from deviceplugin.scheduler.cluster.shown_pods import (
     NOTHING_LEFT,
     LeftOver,
@@ -14,7 +14,7 @@ from deviceplugin.scheduler.cluster.shown_pods import (
     still_left,
 )
 from deviceplugin.scheduler.search.node_view import Reservation, Taken
-from support.scheduler_values import DOMAIN, asking, held_slice, pod_of, published
+from support.scheduler.values import DOMAIN, asking, held_slice, pod_of, published
 
 PAIR = {"vgpu-core": 30, "vgpu-memory": 10}
 

@@ -46,5 +46,11 @@ def test_amounts_that_are_none_are_nothing() -> None:
     )
 
     assert view.gpus == ()
-    assert len(template_view("t", DOMAIN, {"nvidia.com/vgpu-core": "1E"} | {
-        "nvidia.com/vgpu-memory": "1E"}, {}).gpus) == 1024  # fmt: skip
+    assert (
+        len(
+            template_view(
+                "t", DOMAIN, {"nvidia.com/vgpu-core": "1E"} | {"nvidia.com/vgpu-memory": "1E"}, {}
+            ).gpus
+        )
+        == 1024
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deviceplugin.config.fractional import Placement
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.scheduler.answers.verdicts import Verdict, Verdicts, verdicts
 from deviceplugin.scheduler.search.demand import Demand, demand_of
@@ -143,14 +143,17 @@ amounts = st.one_of(
 )
 pods = st.builds(
     lambda containers: PodRequest(
-        "u", "ns", "p",
+        "u",
+        "ns",
+        "p",
         tuple(ContainerRequest(f"c{n}", asked, kind) for n, (asked, kind) in enumerate(containers)),
     ),
     st.lists(
         st.tuples(amounts, st.sampled_from((ContainerKind.APP, ContainerKind.SIDECAR))),
-        min_size=1, max_size=5,
+        min_size=1,
+        max_size=5,
     ),
-)  # fmt: skip
+)
 
 
 @settings(max_examples=2500 if IS_LONG else 200)
@@ -171,10 +174,11 @@ def test_they_give_up_at_the_same_step(chance: random.Random, policy: Placement)
     """GPUs of which few are alike, and containers that nearly fit: hundreds of ways to try."""
     free = [(chance.randint(40, 70), chance.randint(8, 16)) for _ in range(chance.randint(1, 8))]
     gpus = tuple(
-        GpuRoom(n, f"GPU-{n:08x}", "p", Family.VGPU, *chance.choice(free), 16, 1 << 30,
-                is_empty=False)
+        GpuRoom(
+            n, f"GPU-{n:08x}", "p", Family.VGPU, *chance.choice(free), 16, 1 << 30, is_empty=False
+        )
         for n in range(8)
-    )  # fmt: skip
+    )
     view = NodeView("n", DOMAIN, gpus, {})
     request = PodRequest(
         "u", "ns", "p",

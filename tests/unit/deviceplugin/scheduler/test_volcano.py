@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.config.quotas import Quota
-from deviceplugin.model.published import PublishedNode
+from deviceplugin.model.quotas import Quota
+from deviceplugin.pages.published import PublishedNode
 from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.search.plans import Plan
@@ -19,9 +19,9 @@ from deviceplugin.scheduler.wire.go_json import CallMalformed
 from deviceplugin.scheduler.wire.volcano import VolcanoExtender
 from deviceplugin.scheduler.wire.volcano_calls import Code, Vote
 from libvgpu.limits import Family
-from support.extender_process import pod_json
-from support.scheduler_values import DOMAIN, gpu, held_slice, pod_of, published
-from support.volcano_calls import (
+from support.scheduler.process import pod_json
+from support.scheduler.values import DOMAIN, gpu, held_slice, pod_of, published
+from support.scheduler.volcano_calls import (
     ALLOCATED,
     BINDING,
     BOUND,
@@ -121,10 +121,15 @@ def test_an_order_in_which_not_all_fit_is_no_place() -> None:
 @pytest.mark.parametrize(
     ("status", "counts"),
     [
-        (ALLOCATED, True), (BINDING, True), (BOUND, True), (RUNNING, True),
-        (PENDING, False), (PIPELINED, False), (RELEASING, False),
+        (ALLOCATED, True),
+        (BINDING, True),
+        (BOUND, True),
+        (RUNNING, True),
+        (PENDING, False),
+        (PIPELINED, False),
+        (RELEASING, False),
     ],
-)  # fmt: skip
+)
 def test_what_takes_room_by_its_status(status: int, counts: bool) -> None:
     session = Session({"n1": published(count=1)})
     session.tasks["n1"].append(task(pod_json("a", 60, 8), status, "n1"))

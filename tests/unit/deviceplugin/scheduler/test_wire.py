@@ -16,11 +16,14 @@ from deviceplugin.scheduler.wire.go_json import CallMalformed
 
 POD: dict[str, Any] = {
     "metadata": {
-        "name": "a", "namespace": "team", "uid": "u", "creationTimestamp": None,
+        "name": "a",
+        "namespace": "team",
+        "uid": "u",
+        "creationTimestamp": None,
         "managedFields": [{"fieldsV1": {"f:spec": {}}}],
     },
     "spec": {"containers": [{"name": "m", "resources": {"limits": {"nvidia.com/vgpu-core": "1"}}}]},
-}  # fmt: skip
+}
 NODE: dict[str, Any] = {
     "metadata": {"name": "n1", "labels": {"x": "y"}, "uid": "7"},
     "spec": {"podCIDR": "10.0.0.0/24"},

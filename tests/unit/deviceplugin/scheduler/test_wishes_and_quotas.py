@@ -2,9 +2,9 @@
 
 import pytest
 
-from deviceplugin.config.fractional import Placement
-from deviceplugin.config.quotas import Quota
+from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import PodRequest
+from deviceplugin.model.quotas import Quota
 from deviceplugin.scheduler.cluster.quotas import Held, added, has_quota, refusal, usage_of
 from deviceplugin.scheduler.search.node_view import GpuRoom, Reservation, Taken
 from deviceplugin.scheduler.search.wishes import NO_WISHES, Wishes, wishes_of

@@ -13,8 +13,9 @@ from deviceplugin.config.loading import load_config
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.config.source import ConfigSource
 from deviceplugin.model.allocations import Allocation, Owner
+from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half
-from deviceplugin.policy.asked_limits import asked_limits
+from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu import allocation_dirs, artifacts, region
@@ -103,6 +104,19 @@ def test_a_file_of_the_first_version_is_read_and_written_anew(tmp_path: Path) ->
     assert Checkpoint(tmp_path).load().allocations == (HELD, LONE)
     assert not path.read_bytes().startswith(b"{")
     assert Checkpoint(tmp_path).load().allocations == (HELD, LONE)
+
+
+def test_what_was_set_is_kept_in_words_as_every_version_has_it(tmp_path: Path) -> None:
+    said = {"core_percent": None, "memory_bytes": 5, "compute": "off"}
+    rows = [{**asdict(HELD), "family": HELD.family.name, "override": said}]
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.path.write_text(json.dumps({"version": 1, "allocations": rows}))
+
+    (found,) = checkpoint.load().allocations
+
+    assert found == replace(HELD, override=Override(None, 5, ComputeMode.OFF))
+    assert b'"override":{"memory_bytes":5,"compute":"off"}' in checkpoint.path.read_bytes()
+    assert Checkpoint(tmp_path).load().allocations == (found,)
 
 
 def test_moments_of_a_monotonic_clock_are_not_kept(tmp_path: Path) -> None:

@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.device_forms import (
+from deviceplugin.config.loading import parse_config
+from deviceplugin.model.allocations import Allocation
+from deviceplugin.model.device_forms import (
     DeviceForms,
     Feature,
     IdStrategy,
     ListStrategy,
     annotation_key,
 )
-from deviceplugin.config.loading import parse_config
-from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.gpus import UNKNOWN_INDEX, Gpu, MigPart
 from deviceplugin.model.units import Half
-from deviceplugin.policy.asked_limits import asked_limits
+from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.store.container_answer import (
     Answer,
     DeviceNode,

@@ -39,8 +39,11 @@ def test_what_was_added_is_read_in_order(file: EventFile, tmp_path: Path) -> Non
     file.add(node_notice(EventReason.GPU_HEALTHY, "GPU 0 is healthy again"))
     first, second = kept_events(tmp_path)
     assert (first.reason, first.subject, first.is_warning, first.at) == (
-        "AllocationRefused", "team/pod/main", True, 1000.0,
-    )  # fmt: skip
+        "AllocationRefused",
+        "team/pod/main",
+        True,
+        1000.0,
+    )
     assert (second.reason, second.subject, second.is_warning) == ("GpuHealthy", "", False)
 
 

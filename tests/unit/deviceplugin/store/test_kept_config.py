@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from deviceplugin.config.source import ConfigText
-from deviceplugin.policy.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
+from deviceplugin.model.agent_config import ConfigText
+from deviceplugin.policy.devices.gpu_numbers import NO_RECORD, GpuRecord, RecordedGpu
 from deviceplugin.store.disk import Disk
 from deviceplugin.store.kept_config import FILE, KeptConfig
 from libvgpu.errors import ConfigError

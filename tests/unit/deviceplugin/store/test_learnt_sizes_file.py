@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.policy.learnt_sizes import GpuKind, MeasuredSizes, Sizes
+from deviceplugin.policy.limits.learnt_sizes import GpuKind, MeasuredSizes, Sizes
 from deviceplugin.store.learnt_sizes_file import FILE, KeptSizes
 
 MIB = 1 << 20

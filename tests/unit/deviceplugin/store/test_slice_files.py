@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.model.allocations import Allocation, Owner
-from deviceplugin.policy.asked_limits import asked_limits
+from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.allocation_dirs import read_meta
 from libvgpu.errors import DevicesDifferError

@@ -52,5 +52,5 @@ def test_what_processes_without_a_slice_hold_counts_on_their_gpu() -> None:
 def test_a_page_is_bounded() -> None:
     shown = WatchFindings(foreign=tuple(map(seen, range(1000)))).shown()
 
-    assert shown["foreign_count"] == 1000
-    assert len(shown["foreign"]) == MOST_SHOWN
+    assert shown.foreign_count == 1000
+    assert len(shown.foreign) == MOST_SHOWN

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.loading import WatchPolicy
+from deviceplugin.model.agent_config import WatchPolicy
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import THIS_NODE, EventReason, Notice
-from deviceplugin.policy.learnt_sizes import MeasuredSizes, Sizes
+from deviceplugin.policy.limits.learnt_sizes import MeasuredSizes, Sizes
 from deviceplugin.watch import process_attribution, procfs
 from deviceplugin.watch.nvml_processes import GpuReading
 from deviceplugin.watch.pid_visibility import PidVisibility
 from libvgpu.errors import InventoryError
 from libvgpu.sizes import format_size
-from support.fake_proc import mount_line
-from support.watch_world import (
+from support.node.fake_proc import mount_line
+from support.node.watch_world import (
     GIB,
     GPU,
     KNOWN,

@@ -3,10 +3,9 @@
 import pytest
 
 from libvgpu._native import ffi, lib
-from support.contention import MS, NEVER, SECOND, START_NS, Contention, LaunchingTenant
+from support.shim.contention import MS, NEVER, SECOND, START_NS, Contention, LaunchingTenant
 
 FREE, WINDOWS = lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS
-QUANTUM_NS = lib.WINDOW_QUANTUM_NS
 
 
 @pytest.mark.parametrize("weights", [(30, 70), (10, 90), (50, 50), (20, 30, 50)])

@@ -91,8 +91,11 @@ def test_what_is_said_to_be_measured_stands_in_the_results() -> None:
     results = json.loads((ROOT / "benchmarks/results/driver-h100-2026-11-23.json").read_text())
     figures, _ = parse(H100.read_text(), str(H100))
 
-    measured = {name: ns for name, (ns, source) in figures["call_ns"].items()
-                if source.startswith("measured")}  # fmt: skip
+    measured = {
+        name: ns
+        for name, (ns, source) in figures["call_ns"].items()
+        if source.startswith("measured")
+    }
 
     assert measured.keys() == MEASURED.keys()
     for name, (key, count) in MEASURED.items():

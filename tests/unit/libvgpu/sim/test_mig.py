@@ -48,9 +48,12 @@ def test_what_an_instance_has(
 
     assert (kind.sm_count, kind.memory_mib) == (sms, memory_gib * 1024)
     assert engines == (
-        kind.copy_engines, kind.decoders, kind.encoders, kind.jpeg_engines,
+        kind.copy_engines,
+        kind.decoders,
+        kind.encoders,
+        kind.jpeg_engines,
         kind.optical_flow_engines,
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("gpu", CUT)

@@ -66,8 +66,11 @@ def test_instances_of_several_kinds() -> None:
     spec = parse_spec("a100-40g/mig=3g.20gb+1g.5gb*2+1g.5gb+me/cuda12.4")
 
     assert [placed.profile for placed in spec.profiles[0].mig_layout or ()] == [
-        "3g.20gb", "1g.5gb", "1g.5gb", "1g.5gb+me"
-    ]  # fmt: skip
+        "3g.20gb",
+        "1g.5gb",
+        "1g.5gb",
+        "1g.5gb+me",
+    ]
 
 
 def test_alias_is_the_same_profile() -> None:

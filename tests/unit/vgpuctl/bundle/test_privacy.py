@@ -1,6 +1,6 @@
 """Arguments stay out; names become hashes that are the same every time."""
 
-from deviceplugin.store.event_file import KeptEvent
+from deviceplugin.pages.events import KeptEvent
 from libvgpu.allocation_dirs import AllocationMeta
 from vgpuctl.bundle.privacy import Names, names_of_tenants, stable, without_arguments
 

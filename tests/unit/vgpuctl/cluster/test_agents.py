@@ -95,8 +95,12 @@ def test_nodes_are_in_the_order_of_the_numbers_in_their_names() -> None:
     names = ["gpu-10", "gpu-9", "a", "gpu-1-2", "gpu-1-10"]
     agents = [Agent("ns", "p", name, 1) for name in names]
     assert [agent.node for agent in in_order(agents)] == [
-        "a", "gpu-1-2", "gpu-1-10", "gpu-9", "gpu-10",
-    ]  # fmt: skip
+        "a",
+        "gpu-1-2",
+        "gpu-1-10",
+        "gpu-9",
+        "gpu-10",
+    ]
 
 
 def test_a_node_without_an_agent_is_told_of_those_that_have_one() -> None:

@@ -41,7 +41,7 @@ FORMS = {
     "flow-lines": HEAD + "limits: [\n  {match: {container: x}, core: 5},\n  {core: 70},\n]\n",
     "one": HEAD + "limits:\n- match: {namespace: b}\n  memory: 1Gi\n",
     "no-end-of-line": HEAD + "limits:\n- core: 70",
-}  # fmt: skip
+}
 TEAM_A = Match("team-a")
 
 

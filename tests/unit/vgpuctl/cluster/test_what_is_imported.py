@@ -24,6 +24,10 @@ print([name for name in {OF_THE_AGENT!r} if name in sys.modules], len(VERBS))
 def test_no_verb_needs_a_library_of_the_agent() -> None:
     done = subprocess.run(
         [sys.executable, "-c", CODE],
-        cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=True,
+    )
     assert done.stdout == "[] 6\n"

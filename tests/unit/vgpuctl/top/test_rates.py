@@ -93,8 +93,11 @@ def test_a_process_that_ended_holds_nothing_more() -> None:
     assert found.usage is not None
     dead = region.ProcessUsage(0, 7, 1, "python", False, False, (usage(),))
     ended = Slice(
-        found.meta, found.limits, ContainerUsage("1f", (usage(),), (dead,)), "idle",
+        found.meta,
+        found.limits,
+        ContainerUsage("1f", (usage(),), (dead,)),
+        "idle",
         modes=found.modes,
-    )  # fmt: skip
+    )
     (row,) = Rates().look([ended], 1.0)
     assert (row.memory_used_bytes, row.processes) == (0, 0)

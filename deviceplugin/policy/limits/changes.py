@@ -1,0 +1,77 @@
+"""What a change of limits means for the processes that run, and how it is told. Pure."""
+
+from collections.abc import Sequence
+
+from deviceplugin.model.overrides import LimitChange
+from deviceplugin.pages.changes import ChangedDevice, ChangedLimits, LimitValues
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.sizes import format_size
+
+
+def pending_values(before: DeviceLimit, after: DeviceLimit, family: Family) -> tuple[str, ...]:
+    """Returns which of ``core`` and ``memory`` hold only in processes that start later.
+
+    MPS fixes a client's share and pinned memory when it connects; lower memory holds at once,
+    because the shim enforces it too.
+    """
+    if family is not Family.MPS:
+        return ()
+    found = []
+    if before.mps_thread_percentage != after.mps_thread_percentage:
+        found.append("core")
+    if after.memory_limit_bytes > before.memory_limit_bytes:
+        found.append("memory")
+    return tuple(found)
+
+
+def pending(before: ContainerLimits, after: ContainerLimits) -> list[str]:
+    """Returns what of a change holds only in processes that start later, as phrases."""
+    found = []
+    for old, new in zip(before.devices, after.devices, strict=False):
+        values = pending_values(old, new, after.family)
+        if "core" in values:
+            found.append(f"core {old.core_percent} to {new.core_percent}")
+        if "memory" in values:
+            found.append(f"memory {old.memory_limit_bytes} to {new.memory_limit_bytes} bytes")
+    return found
+
+
+def change_text(old: DeviceLimit, new: DeviceLimit, cause: str, waits: Sequence[str]) -> str:
+    """Returns what an Event says of a change of one device's limits.
+
+    Args:
+        cause: who has the last word on the limits.
+        waits: what holds only in processes that start later (`pending`).
+    """
+    sizes = f"{format_size(old.memory_limit_bytes)} to {format_size(new.memory_limit_bytes)}"
+    text = f"GPU memory {sizes}, compute {old.reserved_percent}% to {new.reserved_percent}%"
+    if old.compute_mode is not new.compute_mode:
+        text += f" held {old.compute_mode.word} to {new.compute_mode.word}"
+    later = f"; when its processes start again: {'; '.join(waits)}" if waits else ""
+    return f"{text}, by {cause}{later}"
+
+
+def changed_limits(allocation_id: str, change: LimitChange) -> ChangedLimits:
+    """Returns what a change did, device by device."""
+    before, after = change.before, change.after
+    return ChangedLimits(
+        allocation_id,
+        change.owner,
+        tuple(
+            ChangedDevice(
+                new.uuid,
+                _values(old, before.family),
+                _values(new, after.family),
+                pending_values(old, new, after.family),
+            )
+            for old, new in zip(before.devices, after.devices, strict=False)
+        ),
+    )
+
+
+def _values(device: DeviceLimit, family: Family) -> LimitValues:
+    return LimitValues(
+        memory_bytes=device.memory_limit_bytes,
+        core_percent=device.reserved_percent,
+        compute=None if family is Family.MPS else device.compute_mode.word,
+    )

@@ -1,9 +1,0 @@
-/* What the death of a process means for the memory that it held together with others. */
-#ifndef VGPU_SIM_SHARE_H
-#define VGPU_SIM_SHARE_H
-
-#include "layout.h"
-
-void share_drop_all(struct sim_state *state, uint32_t slot);
-
-#endif

@@ -1,7 +1,0 @@
-/* What fork.c needs of the hooks of memory that goes from process to process. */
-#ifndef VGPU_HOOK_SHARE_H
-#define VGPU_HOOK_SHARE_H
-
-void share_after_fork(void);
-
-#endif
