@@ -42,5 +42,5 @@ class Heartbeats:
         now_s = self._clock()
         for name, at_s in tuple(self._turned_at_s.items()):
             if now_s - at_s > HELPER_LATE_S:
-                return f"the agent's thread for {name} has not come round for {now_s - at_s:.0f} s"
+                return f"the agent's thread for {name} has not run for {now_s - at_s:.0f} s"
         return None

@@ -45,5 +45,5 @@ def run_duties(
                 if isinstance(error, VgpuError):
                     event(logging.ERROR, error.message, hint=error.hint or "none")
                 else:
-                    LOGGER.exception("a duty of the agent failed")
+                    LOGGER.exception("a task of the agent failed")
         stop.wait(max(0.0, min(due) - runtime.monotonic()))

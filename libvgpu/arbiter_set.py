@@ -113,7 +113,7 @@ class ArbiterSet:
         }
         for uuid in [u for u in self._held if u not in needed]:
             self._drop(uuid)
-            changes.append(ArbiterChange(uuid, "arbiter stopped: nobody has to share"))
+            changes.append(ArbiterChange(uuid, "arbiter stopped: nobody shares"))
         for uuid in [u for u in self._said if u not in needed]:
             del self._said[uuid]
         for uuid, tenants in needed.items():

@@ -148,7 +148,7 @@ def _beginning(path: Path, descriptor: int) -> tuple[Any, Any]:
     """Returns a checked copy up to the last slot that was ever used, and its header."""
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise RegionError(f"{path} is no regular file")
+        raise RegionError(f"{path} is not a regular file")
     head = os.pread(descriptor, ffi.sizeof("struct vgpu_usage_header"), 0)
     checked = ffi.cast("struct vgpu_usage_header *", ffi.from_buffer("unsigned char[]", head))
     whole = len(head) == ffi.sizeof("struct vgpu_usage_header")

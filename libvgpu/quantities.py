@@ -79,7 +79,7 @@ def parse_size(
     scale = _scale(unit) if unit else 1
     if scale is None:
         raise UsageError(
-            f"{what} {shown} is not a size: {unit!r} is no unit of memory; give {_UNITS_ALLOWED}"
+            f"{what} {shown} is not a size: {unit!r} is not a unit of memory; give {_UNITS_ALLOWED}"
         )
     if not number:
         raise UsageError(f"{what} {shown} is nothing: give at least 1Mi, for example 512Mi")

@@ -183,7 +183,7 @@ def is_slot_held(descriptor: int, slot: int) -> bool:
 def _decode(path: Path, descriptor: int) -> ContainerUsage:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
-        raise RegionError(f"{path} is no regular file")
+        raise RegionError(f"{path} is not a regular file")
     size = status.st_size
     most = lib.usage_file_bytes(lib.VGPU_MAX_DEVICES)
     image = os.pread(descriptor, most, 0)

@@ -15,7 +15,7 @@ from .errors import ConfigError
 
 #: Lists and mappings in each other; whatever walks the data may recurse so deep.
 MOST_DEPTH = 100
-TOO_DEEP = f"lists and mappings are nested more than {MOST_DEPTH} deep, which is not read"
+TOO_DEEP = f"lists and mappings are nested more than {MOST_DEPTH} deep, the most that is read"
 #: Values, those of aliases counted at each use. A ConfigMap's 1 MiB cannot hold as many.
 MOST_VALUES = 1_000_000
 _MOST_INTEGER = (1 << 63) - 1
@@ -163,12 +163,12 @@ class Builder:
         else:
             text = event.value if isinstance(event, yaml.ScalarEvent) else None
         if text is None:
-            raise self._wrong(event, "a key is no text; allowed are words, in quotes or without")
+            raise self._wrong(event, "a key is not text; allowed are words, in quotes or without")
         line = event.start_mark.line + 1
         if text in top.key_lines:
             raise self._wrong(
                 event,
-                f"key {text!r} stands twice in one mapping, first on line {top.key_lines[text]}; "
+                f"key {text!r} occurs twice in one mapping, first on line {top.key_lines[text]}; "
                 "give it once",
             )
         top.key_lines[text] = line
@@ -229,7 +229,9 @@ class Builder:
         if read is None:
             raise self._wrong(event, f"tag {_shown(tag)} is not read; leave it out")
         if "\0" in text or (not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text)):
-            raise self._wrong(event, f"text {text[:40]!r} has a character that no text may have")
+            raise self._wrong(
+                event, f"text {text[:40]!r} has a character that is not allowed in text"
+            )
         node = yaml.ScalarNode(tag, text, event.start_mark, event.end_mark)
         try:
             value = read(self._loader, node)

@@ -22,7 +22,7 @@ def parse(text: str, name: str) -> tuple[Any, Places]:
         name: what to call it in messages.
 
     Raises:
-        ConfigError: not YAML, a key stands twice in one mapping, or it is too deep or too large.
+        ConfigError: not YAML, a key occurs twice in one mapping, or it is too deep or too large.
     """
     places = Places(name)
     try:

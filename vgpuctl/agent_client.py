@@ -110,7 +110,7 @@ def _ask(
     except PermissionError:
         raise AgentUnreachable(
             f"{where} may not be opened by this user",
-            "ask as the agent's user, root on a node",
+            "ask as the agent's user, which is root on a node",
             denied=True,
         ) from None
     except msgspec.ValidationError as error:

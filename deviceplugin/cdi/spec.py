@@ -152,7 +152,7 @@ def _own_nodes(gpu: Gpu, gpus: Sequence[Gpu], devices: NodeDevices) -> tuple[lis
     if minor is None and gpu.mig is not None:
         minor = next((g.minor for g in gpus if g.uuid == gpu.mig.parent_uuid), None)
     if minor is None:
-        problem = f"GPU {gpu.uuid} has no device node: NVML tells no minor number"
+        problem = f"GPU {gpu.uuid} has no device node: NVML reports no minor number"
         return [], problem if devices.is_loaded else None
     nodes = [f"/dev/nvidia{minor}"]
     if gpu.mig is None:

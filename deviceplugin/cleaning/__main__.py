@@ -49,7 +49,7 @@ def cluster(
     try:
         template = json.loads(node_pod)
     except ValueError as error:
-        raise click.UsageError(f"--node-pod is no JSON: {error}") from error
+        raise click.UsageError(f"--node-pod is not JSON: {error}") from error
     name, uid = os.environ.get("POD_NAME", ""), os.environ.get("POD_UID", "")
     owner = {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid}
     pods = ClusterCalls(

@@ -71,8 +71,9 @@ class Cleaning:
         others = self._pods.others()
         if others:
             raise VgpuError(
-                f"the DaemonSet {others} is not one that Helm made, so this is no `helm uninstall` "
-                "and nothing is removed; leave cleanHosts out of what `helm template` prints"
+                f"the DaemonSet {others} is not one that Helm made, so this is not "
+                "`helm uninstall` and nothing is removed; leave cleanHosts out of what "
+                "`helm template` prints"
             )
         until_s = self._clock() + self._deadline_s
         nodes = self._pods.nodes(selector)

@@ -31,7 +31,7 @@ def parse_duration_s(value: str | int, name: str) -> float:
     else:
         text = value.strip().removeprefix("+")
         if not _WHOLE.fullmatch(text):
-            raise UsageError(f"{name} {value!r} is no duration; allowed is {FORMS}")
+            raise UsageError(f"{name} {value!r} is not a duration; allowed is {FORMS}")
         span_s = sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
     if span_s > _MOST_S:
         raise UsageError(

@@ -29,8 +29,8 @@ def mig_layouts(entries: list[schema.MigLayout], places: Places) -> tuple[MigLay
             if not PROFILE.fullmatch(profile):
                 raise places.error(
                     at,
-                    f"{path[2:]}.profiles names {profile!r}, which is no profile of GPU instances; "
-                    "allowed are names such as 1g.5gb and 1g.5gb+me",
+                    f"{path[2:]}.profiles names {profile!r}, which is not a profile of GPU "
+                    "instances; allowed are names such as 1g.5gb and 1g.5gb+me",
                 )
             if not 1 <= count <= _MOST_OF_A_GPU:
                 raise places.error(at, f"{at[2:]} is {count}, allowed are 1 to {_MOST_OF_A_GPU}")

@@ -40,7 +40,7 @@ def state_dir_option(command: _Command) -> _Command:
         default=str(DEFAULT_STATE_DIR),
         show_default=True,
         type=DIRECTORY,
-        help="What the agent keeps over a reboot, among it the config that it last accepted.",
+        help="What the agent keeps over a reboot, such as the config that it last accepted.",
     )(command)
 
 
@@ -61,7 +61,7 @@ def selection_options(command: _Command) -> _Command:
             show_default=True,
             callback=_fallbacks,
             metavar="LIST",
-            help="Of a directory without label and default: named (the config called default), "
+            help="For a directory, without label and default: named (the config called default), "
             "single (the only one), empty (no config at all), in this order.",
         ),
         click.option(
@@ -69,7 +69,7 @@ def selection_options(command: _Command) -> _Command:
             envvar="DEFAULT_CONFIG",
             default="",
             metavar="NAME",
-            help="Of a directory: the config of a node without the label.",
+            help="For a directory: the config of a node without the label.",
         ),
         click.option(
             "--node-label",
@@ -77,7 +77,7 @@ def selection_options(command: _Command) -> _Command:
             default=NODE_LABEL,
             show_default=True,
             metavar="KEY",
-            help="Of a directory: the Node's label that names its config.",
+            help="For a directory: the Node's label that names its config.",
         ),
     ):
         command = option(command)

@@ -115,7 +115,7 @@ def _name(value: str, path: str, domains: tuple[str, ...], places: Places) -> st
     if (slash and domain not in domains) or not _NAME.fullmatch(name):
         raise places.error(
             path,
-            f"{path[2:]} is {value!r}, which is no resource of {domains[0]}: allowed are up to "
+            f"{path[2:]} is {value!r}, which is not a resource of {domains[0]}: allowed are up to "
             f"{_NAME_CHARACTERS} lower-case letters, digits, '-' and '.', with {domains[0]}/ in "
             "front or without",
         )
@@ -192,7 +192,7 @@ def _devices(
         if not _DEVICE.fullmatch(str(device)):
             raise places.error(
                 f"{path}[{number}]",
-                f"{device!r} is no device: allowed are an index, <index>:<MIG index>, and a UUID "
-                "that begins with GPU- or MIG-",
+                f"{device!r} is not a device: allowed are an index, <index>:<MIG index>, and a "
+                "UUID that begins with GPU- or MIG-",
             )
     return tuple(str(device) for device in value)

@@ -95,7 +95,7 @@ class ContainerFiles:
         )
         event(
             logging.WARNING,
-            "usage of a container had another size",
+            "a container's usage file had another size",
             notice=container_notice(EventReason.USAGE_RESTORED, text, owner),
             allocation=allocation_id,
             owner=owner or "unknown",

@@ -109,7 +109,7 @@ class Enforcement:
         )
         event(
             logging.WARNING,
-            "limits are kept busy by their container",
+            "a container keeps its limits file busy",
             notice=container_notice(EventReason.LIMITS_KEPT_BUSY, text, allocation.owner),
             allocation=allocation.allocation_id,
             owner=allocation.owner or "unknown",
@@ -221,7 +221,7 @@ class Enforcement:
     def _known(self, allocation_id: str) -> Allocation:
         allocation = self._state.book.allocations.get(allocation_id)
         if allocation is None:
-            raise UnknownAllocation(f"allocation {allocation_id} is not there (any more)")
+            raise UnknownAllocation(f"allocation {allocation_id} does not exist (any more)")
         return allocation
 
     def _override(

@@ -152,7 +152,7 @@ class GpuFollower:
         self._state.driver_problem = error.message
         event(
             logging.ERROR,
-            "the NVIDIA driver does not answer, it is waited for",
+            "the NVIDIA driver does not answer, the agent waits for it",
             notice=node_notice(
                 EventReason.DRIVER_UNAVAILABLE, f"{error.message}; the agent waits for the driver"
             ),
@@ -163,10 +163,10 @@ class GpuFollower:
         self.failure = error
         event(
             logging.ERROR,
-            "the NVIDIA driver was replaced, the agent ends to be started again with the new one",
+            "the NVIDIA driver was replaced, the agent ends and is started again with the new one",
             notice=node_notice(
                 EventReason.DRIVER_REPLACED,
-                "the NVIDIA driver was replaced, so the agent ends to be started again with the "
+                "the NVIDIA driver was replaced, so the agent ends and is started again with the "
                 "new one",
             ),
             reason=error.message,

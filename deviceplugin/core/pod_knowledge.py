@@ -160,7 +160,7 @@ def tell_where_not_honoured(expected: Expected | None, units: Iterable[str], ask
     if taken != set(expected.gpus):
         event(
             logging.INFO,
-            "the GPU that was chosen for a pod cannot be had, another one is taken",
+            "the GPU chosen for a pod is not available, another one is taken",
             pod=expected.pod,
             resource=f"{asked.family.name.lower()}-{asked.half}",
             chosen=" ".join(expected.gpus)[:200],

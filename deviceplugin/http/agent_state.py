@@ -52,9 +52,7 @@ def loop_problem(turned_at_s: float, now_s: float) -> str | None:
     """
     late_s = now_s - turned_at_s
     return (
-        None
-        if late_s <= LOOP_LATE_S
-        else f"the agent's main loop has not come round for {late_s:.0f} s"
+        None if late_s <= LOOP_LATE_S else f"the agent's main loop has not run for {late_s:.0f} s"
     )
 
 

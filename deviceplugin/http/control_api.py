@@ -84,7 +84,7 @@ class ControlApi:
         try:
             change = self._change(allocation_id, request)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-            return _problem(HTTPStatus.BAD_REQUEST, f"the override is not what it must be: {error}")
+            return _problem(HTTPStatus.BAD_REQUEST, f"the override is not valid: {error}")
         except VgpuError as error:
             event(
                 logging.WARNING, "override refused", allocation=allocation_id, reason=error.message

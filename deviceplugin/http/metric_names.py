@@ -179,7 +179,7 @@ PODRESOURCES_UP = MetricName(
     "vgpu_podresources_up", "gauge", "0 if the kubelet's podresources has not answered for long"
 )
 INVENTORY_PUBLISHED = MetricName(
-    "vgpu_inventory_published", "gauge", "0 if schedulers are not told what the node has by now"
+    "vgpu_inventory_published", "gauge", "0 if the node's inventory as it is now is not published"
 )
 PODS_FOLLOWED = MetricName(
     "vgpu_pods_followed", "gauge", "1 if the agent knows what the pods of its node ask for"

@@ -65,7 +65,7 @@ def _read(
             xids.add(int(word))
         else:
             problems.append(
-                f"{name} names {word!r}, which is no XID and is left out; allowed are all, xids, "
-                "and numbers above 0 separated by commas"
+                f"{name} names {word!r}, which is not an XID and is ignored; allowed are all, "
+                "xids, and numbers above 0 separated by commas"
             )
     return frozenset(xids), frozenset(every), problems

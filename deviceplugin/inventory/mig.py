@@ -68,7 +68,9 @@ def _describe(pynvml: Any, handle: Any, number: int, gpu: Gpu) -> Gpu | SickGpu:
         profile = _PROFILE.search(name)
         if profile is None:
             return SickGpu(
-                gpu.index, uuid, f"the name {name!r} of MIG device {number} ends in no MIG profile"
+                gpu.index,
+                uuid,
+                f"the name {name!r} of MIG device {number} does not end in a MIG profile",
             )
         part = MigPart(
             parent_uuid=gpu.uuid,

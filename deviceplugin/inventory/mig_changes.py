@@ -68,8 +68,8 @@ class _Cutter:
             self._end_all()
             self._make(before)
         except self._nvml.NVMLError as error:
-            return f"what was there before could not be made again: NVML says {error}"
-        return "what was there before was made again, with new UUIDs"
+            return f"the previous MIG devices could not be created again: NVML says {error}"
+        return "the previous MIG devices were created again, with new UUIDs"
 
     def _set_mode(self, wanted: bool) -> None:
         now, _ = self._nvml.nvmlDeviceGetMigMode(self._handle)

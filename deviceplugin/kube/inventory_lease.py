@@ -114,7 +114,7 @@ class InventoryLease:
             self._news.notify()
 
     def problem(self) -> str:
-        """Returns why what the node has is not published now; empty while it is. Any thread."""
+        """Returns why the node's inventory is not published now; empty while it is. Any thread."""
         return self._said[:_MOST_ERROR]
 
     def put(self, moment: NodeMoment) -> None:
@@ -149,11 +149,11 @@ class InventoryLease:
             self._fail(error.message)
         except Exception as error:  # an answer of an unforeseen form must not end the thread
             if repr(error) != self._said:
-                LOGGER.exception("what the node has cannot be published")
+                LOGGER.exception("the node's inventory cannot be published")
             self._fail(repr(error), is_told=True)
         else:
             if self._said:
-                event(logging.INFO, "what the node has is published again")
+                event(logging.INFO, "the node's inventory is published again")
             self._written, self._said, self._backoff_s = annotations, "", 0.0
             # Nodes that started together must not write together for ever.
             self._try_again(LEAST_BETWEEN_S, REFRESH_S * runtime.uniform(0.8, 1.0))
@@ -163,7 +163,7 @@ class InventoryLease:
         if fitted.left_out and fitted.left_out != self._left_out:
             event(
                 logging.WARNING,
-                "what the node has is too much for an annotation, so less of it is published",
+                "the node's inventory is too large for an annotation, so less of it is published",
                 left_out=fitted.left_out,
                 slices=len(moment.holdings.allocations),
             )
@@ -174,7 +174,7 @@ class InventoryLease:
         if problem != self._said and not is_told:
             event(
                 logging.WARNING,
-                "what the node has is not published, schedulers go by what was before",
+                "the node's inventory is not published, schedulers use the previous one",
                 reason=problem[:_MOST_ERROR],
             )
         self._said = problem

@@ -197,7 +197,7 @@ class Follower(Generic[_T]):
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             # Whatever it told is lost, so only a list can be right.
             self._version = ""
-            raise ApiUnreachable(f"a watch sends what is no event: {error}") from None
+            raise ApiUnreachable(f"a watch sends something that is not an event: {error}") from None
         told = any_object(found.object)
         if found.type == "ERROR":
             raise ApiRefused(told.code or HTTPStatus.INTERNAL_SERVER_ERROR, told.message)
@@ -224,7 +224,7 @@ class Follower(Generic[_T]):
             self._told.add(key)
             event(
                 logging.WARNING,
-                "an object of the API server is malformed and passed over",
+                "a malformed object of the API server is ignored",
                 of=self._name,
                 object=f"{metadata.namespace}/{metadata.name}",
                 uid=metadata.uid or "none",

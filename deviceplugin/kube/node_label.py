@@ -97,7 +97,7 @@ class NodeLabel:
                 self._say(f"the API server has no node {self._node} (see --node-name)")
                 return
             if self.problem:
-                event(logging.INFO, "the node's label is told again", label=self._label)
+                event(logging.INFO, "the node's config label is read again", label=self._label)
             self.problem = ""
             self._value = str((found.labels or {}).get(self._label, ""))
 
@@ -105,7 +105,7 @@ class NodeLabel:
         if problem != self.problem:
             event(
                 logging.WARNING,
-                "the label that chooses the node's config is not told, the last known one stays",
+                "the node's config label cannot be read, the last known one stays",
                 label=self._label,
                 last_known=self._value or "none",
                 reason=problem,

@@ -116,14 +116,18 @@ class ObjectList(Generic[_T]):
         except (msgspec.ValidationError, UnicodeError, RecursionError):
             return self._decoded_one_by_one(content)
         except msgspec.MsgspecError as error:
-            raise ApiUnreachable(f"{self._path} is answered by what is no list: {error}") from None
+            raise ApiUnreachable(
+                f"{self._path} is answered by something that is not a list: {error}"
+            ) from None
         return page
 
     def _decoded_one_by_one(self, content: bytes) -> _Page[_T]:
         try:
             raw: _Page[msgspec.Raw] = self._each.decode(content)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise ApiUnreachable(f"{self._path} is answered by what is no list: {error}") from None
+            raise ApiUnreachable(
+                f"{self._path} is answered by something that is not a list: {error}"
+            ) from None
         items: list[_T] = []
         for each in raw.items or ():
             try:

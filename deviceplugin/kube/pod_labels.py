@@ -140,7 +140,7 @@ class PodLabels:
         if reason != self._said:
             event(
                 logging.WARNING,
-                "labels of pods are not told, rules by label match as before",
+                "pod labels cannot be read, rules by label match as before",
                 reason=reason,
             )
         self._said = reason

@@ -44,7 +44,7 @@ def unit_count(text: str | int) -> int:
     number, digits, has_suffix = _amount(text)
     if number.denominator != 1:
         raise VgpuError(
-            f"{str(text)!r} is no whole number, and units are not divided; allowed are whole "
+            f"{str(text)!r} is not a whole number, and units are not divided; allowed are whole "
             f"numbers from 0 to {MOST_UNITS}"
         )
     if number > MOST_UNITS:
@@ -63,8 +63,8 @@ def _amount(text: str | int) -> tuple[Fraction, str, bool]:
     if match is None or match[1] == "-":
         shown = written[:_MOST_CHARACTERS] + ("…" if len(written) > _MOST_CHARACTERS else "")
         raise VgpuError(
-            f"{shown!r} is no amount; allowed are numbers from 0 on, also with a suffix, as 100, "
-            "1k, 2Ki or 1e3"
+            f"{shown!r} is not an amount; allowed are numbers from 0 on, also with a suffix, as "
+            "100, 1k, 2Ki or 1e3"
         )
     number = Fraction(match[2])
     if match[3]:

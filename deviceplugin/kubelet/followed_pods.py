@@ -49,7 +49,7 @@ class FollowedPods:
         elif self.problem():
             event(
                 logging.INFO,
-                "what the pods of this node ask for is not known, one half alone decides the GPU",
+                "the requests of this node's pods are not known, one half alone decides the GPU",
                 reason=self.problem(),
             )
 

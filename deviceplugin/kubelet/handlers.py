@@ -120,7 +120,7 @@ def _decode(method: str, message: Any, payload: bytes) -> Any:
         request = message.FromString(payload)
     except DecodeError:
         raise MalformedRequestError(
-            f"the {len(payload)} bytes sent to {method} are no {message.DESCRIPTOR.name}"
+            f"the {len(payload)} bytes sent to {method} are not a valid {message.DESCRIPTOR.name}"
         ) from None
     containers = getattr(request, "container_requests", None)
     if containers is not None and not containers:

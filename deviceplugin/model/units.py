@@ -95,7 +95,7 @@ def gpus_of(half: Half, units: Iterable[str], what: str) -> dict[str, list[str]]
     for unit in listed:
         match = _UNIT.fullmatch(unit)
         if match is None or match[2] != letter:
-            raise AllocationRefused(f"{what} names {unit[:80]!r}, which is no unit of {half}")
+            raise AllocationRefused(f"{what} names {unit[:80]!r}, which is not a unit of {half}")
         found.setdefault(match[1], []).append(unit)
     if len(set(listed)) != len(listed):
         raise AllocationRefused(f"{what} names a unit twice")

@@ -184,8 +184,8 @@ class Daemon:
                 reason = error.message
             if not self._find_server():
                 raise MpsError(
-                    f"no MPS server starts on GPU {self.uuid}, perhaps since another MPS daemon or "
-                    f"a process has that GPU: {reason}"
+                    f"no MPS server starts on GPU {self.uuid}, perhaps because another MPS daemon "
+                    f"or a process has that GPU: {reason}"
                 )
 
     def settle(self) -> None:
@@ -233,7 +233,7 @@ class Daemon:
             except MpsError as error:
                 event(
                     logging.WARNING,
-                    "MPS daemon did not take quit",
+                    "MPS daemon ignored quit",
                     gpu=self.uuid,
                     reason=error.message,
                 )

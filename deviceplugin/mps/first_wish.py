@@ -73,7 +73,7 @@ def _by_config(candidates: Candidates, inventory: Inventory, root: str | None) -
     first = candidates.fit(inventory.gpus())
     if first.problem is not None:
         reason = first.problem.message
-        event(logging.ERROR, "the config is bad, so the kept one decides", reason=reason)
+        event(logging.ERROR, "the config is bad, so the kept one is used", reason=reason)
     left_out = absent_devices(first.config, first.known.here, first.known.lost)[1]
     if left_out is not None:
         event(logging.ERROR, "a part of the config is skipped", reason=left_out.message)

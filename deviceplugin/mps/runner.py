@@ -90,7 +90,7 @@ class Runner:
             if error.message != self._said:
                 event(
                     logging.ERROR,
-                    "what is wanted cannot be told, so nothing changes",
+                    "the wanted state cannot be read, so nothing changes",
                     reason=error.message,
                 )
             self._said = error.message
@@ -122,7 +122,7 @@ class Runner:
         except MpsError as error:
             event(
                 logging.WARNING,
-                "what an earlier runner left is not known, so its compute modes stay",
+                "the state of an earlier runner cannot be read, so its compute modes stay",
                 reason=error.message,
             )
             return {}
@@ -274,7 +274,7 @@ def _is_ours(lock: IO[bytes], run_dir: Path) -> bool:
     help="Where the daemons' pipes and logs are, until the agent says so; instead of "
     "flags.mpsRoot. [default: the run directory; env: MPS_ROOT]",
 )
-@click.option("--detach", is_flag=True, help="Go into the background, as no child of the caller.")
+@click.option("--detach", is_flag=True, help="Run in the background, not as a child of the caller.")
 def main(
     config: Path,
     run_dir: Path | None,

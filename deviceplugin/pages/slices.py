@@ -116,7 +116,7 @@ def read_page(content: bytes) -> NodeSlices:
         if version == VERSION:
             return _SLICES.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise VgpuError(f"its answer is no page of slices: {error}") from None
+        raise VgpuError(f"its answer is not a page of slices: {error}") from None
     raise VgpuError(
         f"its page of slices is of version {version}, and known here is version {VERSION}",
         hint="use the kubectl-vgpu of the agent's version",

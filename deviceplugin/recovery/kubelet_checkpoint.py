@@ -122,7 +122,7 @@ def registered_devices(path: Path) -> dict[str, list[str]]:
     try:
         return _REGISTERED.decode(raw).data.devices or {}
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is no checkpoint of a kubelet: {error}") from error
+        raise ValueError(f"{path} is not a kubelet checkpoint: {error}") from error
 
 
 class KubeletCheckpoint:
@@ -171,7 +171,7 @@ class KubeletCheckpoint:
         except OSError as error:
             return CheckpointReading((), f"{self.path} cannot be read: {error.strerror or error}")
         except (ValueError, RecursionError) as error:
-            reading = CheckpointReading((), f"{self.path} is no checkpoint of a kubelet: {error}")
+            reading = CheckpointReading((), f"{self.path} is not a kubelet checkpoint: {error}")
         now_s = self._clock()
         since_s = kept.since_s if kept is not None and kept.identity == identity else now_s
         self._kept = _Kept(identity, since_s, now_s - since_s > SETTLED_AFTER_S, reading)

@@ -85,7 +85,7 @@ class KubeletRecord:
                 raise RecordDisagrees(f"it has {half} twice")
             wrong = [unit for unit in entry.units if not is_unit(unit, half)]
             if wrong or not entry.units:
-                raise RecordDisagrees(f"{shown(wrong) or 'nothing'} is no unit of {half}")
+                raise RecordDisagrees(f"{shown(wrong) or 'nothing'} is not a unit of {half}")
             found[half] = entry.units
         return found
 

@@ -43,7 +43,7 @@ _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - told apart, not listened on
 @click.option(
     "--namespace",
     envvar="POD_NAMESPACE",
-    help="Of the node agents.  [default: that of the service account]",
+    help="Namespace of the node agents.  [default: that of the service account]",
 )
 @click.option(
     "--tls-dir",
@@ -53,13 +53,13 @@ _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - told apart, not listened on
 @click.option(
     "--client-ca",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="PEM of who signs the certificates of schedulers; without one nobody asks who calls.",
+    help="PEM of the authority that signs schedulers' certificates; without it calls need none.",
 )
 @click.option("--plain-http", is_flag=True, help="Serve without TLS.")
 @click.option(
     "--resource-domain",
     default="",
-    help="Of the resources.  [default: resourceDomain of the config, or nvidia.com]",
+    help="Domain of the resources.  [default: resourceDomain of the config, or nvidia.com]",
 )
 @click.option(
     "--pod-selector", default="", help="Labels of the pods that are followed.  [default: all pods]"
@@ -96,7 +96,7 @@ _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - told apart, not listened on
 @click.option(
     "--election-namespace",
     default="",
-    help="Of this Lease; one where node agents can write nothing.  [default: --namespace]",
+    help="Its Lease's namespace, in which node agents can write nothing.  [default: --namespace]",
 )
 @click.option(
     "--advertise",
@@ -106,7 +106,7 @@ _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - told apart, not listened on
 @click.option(
     "--tls-name",
     default="",
-    help="For whom the replicas' certificate is.  [default: LEASE.NAMESPACE.svc]",
+    help="Name in the replicas' certificate.  [default: LEASE.NAMESPACE.svc]",
 )
 @click.option(
     "--state-limit",
@@ -120,14 +120,14 @@ _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - told apart, not listened on
     type=click.IntRange(1, 1024),
     default=16,
     show_default=True,
-    help="MiB of a call at most.",
+    help="Largest call, in MiB.",
 )
 @click.option(
     "--volcano-weight",
     type=click.IntRange(0, 1000),
     default=DEFAULT_WEIGHT,
     show_default=True,
-    help="By which scores count in Volcano.",
+    help="Factor for scores in Volcano.",
 )
 @click.option(
     "--service-account",

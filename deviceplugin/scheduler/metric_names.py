@@ -35,7 +35,7 @@ NODES = MetricName("vgpu_scheduler_nodes", "gauge", "Nodes whose inventory is kn
 STATE_AGE = MetricName(
     "vgpu_scheduler_state_age_seconds",
     "gauge",
-    "How old what is known of nodes and pods is; infinite before it was ever known",
+    "Age of what is known of nodes and pods; infinite before anything is known",
 )
 LEADER = MetricName("vgpu_scheduler_leader", "gauge", "1 if this replica binds pods")
 CONFIG_GOOD = MetricName(
@@ -58,7 +58,7 @@ LARGEST_MEMORY = MetricName(
 MOST_EMPTY = MetricName(
     "vgpu_scheduler_most_empty_gpus",
     "gauge",
-    "GPUs that nobody has anything of, on the node with most of them",
+    "GPUs that are completely free, on the node with most of them",
     ("family",),
 )
 FREE_CORE = MetricName(

@@ -38,7 +38,7 @@ def declared_length(headers: Mapping[str, str], limits: Limits) -> int | None:
             HTTPStatus.LENGTH_REQUIRED, "the call has no Content-Length and is not chunked"
         )
     if not (length.isascii() and length.isdecimal()) or len(length) > 18:
-        raise CallRefused(HTTPStatus.BAD_REQUEST, f"Content-Length is {length[:80]!r}, no number")
+        raise CallRefused(HTTPStatus.BAD_REQUEST, f"Content-Length {length[:80]!r} is not a number")
     _check(int(length), limits)
     return int(length)
 
@@ -81,8 +81,8 @@ class Body:
             if not self._room.take(len(piece)):
                 raise CallRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
-                    f"the calls under way have {self._limits.bodies_bytes} bytes, and no more are "
-                    "kept at one time; try again",
+                    f"the calls under way have {self._limits.bodies_bytes} bytes, the most that "
+                    "is kept at one time; try again",
                 )
             into += piece
             count -= len(piece)
@@ -96,7 +96,8 @@ class Body:
             return int(text, 16)
         except ValueError:
             raise CallRefused(
-                HTTPStatus.BAD_REQUEST, f"{text[:20].decode('latin-1')!r} is no size of a chunk"
+                HTTPStatus.BAD_REQUEST,
+                f"{text[:20].decode('latin-1')!r} is not the size of a chunk",
             ) from None
 
     def _line(self) -> bytes:

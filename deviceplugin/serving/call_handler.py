@@ -166,7 +166,7 @@ class CallHandler(BaseHTTPRequestHandler):
         methods = [method for method, route in known if route == path]
         if methods:
             return CallRefused(
-                HTTPStatus.METHOD_NOT_ALLOWED, f"{path} is asked by {' or '.join(methods)}"
+                HTTPStatus.METHOD_NOT_ALLOWED, f"{path} must be called with {' or '.join(methods)}"
             )
         paths = ", ".join(sorted({route for _, route in known}))
         return CallRefused(HTTPStatus.NOT_FOUND, f"there is no {path[:200]}, only {paths}")
@@ -228,7 +228,7 @@ def _turn(turns: threading.BoundedSemaphore, most: str) -> Iterator[None]:
     if not turns.acquire(blocking=False):
         raise CallRefused(
             HTTPStatus.SERVICE_UNAVAILABLE,
-            f"{most} are being answered, and no more are at one time; try again",
+            f"{most} are being answered, which is the most at one time; try again",
         )
     try:
         yield

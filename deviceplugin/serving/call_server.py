@@ -140,6 +140,6 @@ def _cut(connection: socket.socket) -> None:
 def _say_lost(source: str) -> None:
     event(
         logging.WARNING,
-        "too many connections or unread calls, some were ended; most are from this client",
+        "too many connections or unread calls, so some were closed; most came from this client",
         client=source,
     )

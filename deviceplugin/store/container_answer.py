@@ -130,7 +130,7 @@ def missing_nodes(gpus: Sequence[Gpu], forms: DeviceForms, exists: Exists) -> tu
         return ()
     root = _seen_root(forms, exists)
     unnumbered = [
-        f"that of GPU {g.index} (NVML tells no minor number)" for g in gpus if g.minor is None
+        f"that of GPU {g.index} (NVML reports no minor number)" for g in gpus if g.minor is None
     ]
     wanted = [_node(gpu.minor) for gpu in gpus if gpu.minor is not None]
     paths = [_below(root, path) for path in (*wanted, _CONTROL_NODE)]

@@ -87,7 +87,7 @@ class KeptConfig:
             if reason != self._said:
                 event(
                     logging.ERROR,
-                    "the accepted config is not kept, so a restart next to a bad one would go back "
+                    "the accepted config is not saved, so a restart with a bad one would go back "
                     "to the config before it",
                     reason=reason,
                 )
@@ -133,11 +133,11 @@ def _decode(raw: bytes) -> tuple[ConfigText, GpuRecord]:
         raise ValueError(f"it has more than {MOST_BYTES} bytes")
     found = json.loads(raw)
     if not isinstance(found, dict):
-        raise ValueError("it is no object")
+        raise ValueError("it is not an object")
     if found["form"] != FORM:
         raise ValueError(f"its form is {found['form']!r}, this version reads form {FORM}")
     values = {key: str(found[key]) for key in ("place", "text", "name", "chosen_by")}
     text = ConfigText(**values, was_in_force=True)
     if found["sha256"] != _hash(_values(text)):
-        raise ValueError("its hash is another than its content's")
+        raise ValueError("its hash does not match its content")
     return text, _record(found.get("indexes"))

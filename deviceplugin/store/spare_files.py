@@ -80,7 +80,7 @@ class SpareFiles:
                 if not self._is_full:
                     event(
                         logging.WARNING,
-                        "no room for spare files of containers to come",
+                        "no room for spare files of future containers",
                         reason=error,
                         ready=len(self._ready),
                     )

@@ -221,7 +221,7 @@ def _stat(pid: int, proc: Path) -> tuple[str, int] | None:
 
 
 def _read(path: Path) -> str | None:
-    """Returns the beginning of a file, None where it is not there (any more)."""
+    """Returns the beginning of a file, None where it does not exist (any more)."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -39,7 +39,7 @@ def say_foreign(seen: SeenProcess) -> None:
     """Says that a process of no container with a slice uses a GPU."""
     text = f"{seen.described()}, and belongs to no container with a slice"
     notice = node_notice(EventReason.FOREIGN_GPU_PROCESS, text)
-    _say(seen, "process of no allocation uses a GPU", notice)
+    _say(seen, "process without an allocation uses a GPU", notice)
 
 
 def say_bypassing(seen: SeenProcess) -> None:
@@ -64,7 +64,7 @@ def say_damaged(found: DamagedUsage) -> None:
     )
     event(
         logging.WARNING,
-        "usage of a container is damaged",
+        "a container's usage file is damaged",
         notice=container_notice(EventReason.USAGE_DAMAGED, text, found.owner),
         allocation=found.allocation_id,
         owner=found.owner or "unknown",

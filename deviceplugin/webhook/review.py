@@ -45,11 +45,11 @@ def answer(sent: bytes, rules: PodRules) -> bytes:
     """
     why = too_many(sent, Size.OBJECT)
     if why:
-        raise ReviewError(f"the body is no {KIND} of a pod: {why}")
+        raise ReviewError(f"the body is not an {KIND} of a pod: {why}")
     try:
         review = _REVIEW.decode(sent)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ReviewError(f"the body is no {KIND}: {error}") from error
+        raise ReviewError(f"the body is not an {KIND}: {error}") from error
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         raise ReviewError(
             f"the body is {review.api_version} {review.kind}, "

@@ -126,7 +126,7 @@ def read_calibration(path: Path) -> Calibration:
     except msgspec.ValidationError as error:
         what, _, place = str(error).partition(" - at `")
         key = place.rstrip("`").partition("[")[0] or "$"
-        raise places.error(key, f"no calibration of a GPU: {key[2:] or 'it'}: {what}") from None
+        raise places.error(key, f"not a calibration of a GPU: {key[2:] or 'it'}: {what}") from None
     names = call_names()
     figures: dict[str, Any] = {name: getattr(file, name)[0] for name in _FIGURES}
     for key in _OF_CALLS:

@@ -121,8 +121,8 @@ def parse_layout(text: str, profiles: Sequence[MigProfile], gpu: str) -> tuple[P
             )
         if match["name"] not in names:
             raise UsageError(
-                f"{match['name']!r} is no kind of MIG instance of a GPU of profile {gpu!r}: it has "
-                f"{', '.join(names)}, and {NONE} for MIG mode without an instance"
+                f"{match['name']!r} is not a kind of MIG instance of a GPU of profile {gpu!r}: it "
+                f"has {', '.join(names)}, and {NONE} for MIG mode without an instance"
             )
         wanted += [names.index(match["name"])] * min(int(match["count"] or 1), 100)
     biggest_first = sorted(wanted, key=lambda index: -profiles[index].size)

@@ -258,7 +258,9 @@ def test_who_lacks_a_right_is_told_once_which_and_who_gives_it(
     ("arguments", "said"),
     [
         pytest.param(["--node", "gpu-7"], "nodes that have one: gpu-1, gpu-10, gpu-2", id="node"),
-        pytest.param(["--agent-namespace", "team-a"], "no agent's pod is in namespace", id="where"),
+        pytest.param(
+            ["--agent-namespace", "team-a"], "there is no agent's pod in namespace", id="where"
+        ),
         pytest.param(["--pod", "team-a/none"], 'pods "none" not found', id="pod"),
         pytest.param(["--pod", "a/b/c"], "neither NAME nor NAMESPACE/NAME", id="name"),
         pytest.param(["--context", "other"], 'context "other" does not exist', id="context"),

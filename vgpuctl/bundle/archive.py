@@ -26,7 +26,7 @@ def check_place(path: Path, force: bool) -> None:
     if path.is_dir():
         raise AllocationRefused(f"{path} is a directory; name a file in it")
     if not path.parent.is_dir():
-        raise AllocationRefused(f"{path.parent} is no directory; make it, or choose another")
+        raise AllocationRefused(f"{path.parent} is not a directory; make it, or choose another")
     if not force and os.path.lexists(path):
         raise AllocationRefused(f"{path} is there already", hint="--force replaces it")
 
@@ -64,7 +64,7 @@ def write_archive(
             os.link(name, path)  # unlike a rename it never replaces anything
         except FileExistsError:
             raise AllocationRefused(
-                f"{path} has come meanwhile", hint="--force replaces it"
+                f"{path} was created meanwhile", hint="--force replaces it"
             ) from None
         except OSError:  # a file system without hard links
             check_place(path, force=False)

@@ -118,7 +118,7 @@ def agents_of(content: bytes) -> tuple[list[Agent], str]:
     try:
         pods = _PODS.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise VgpuError(f"the API server answers with no list of pods: {error}") from None
+        raise VgpuError(f"the API server does not answer with a list of pods: {error}") from None
     # While one agent takes over from another, the node has two: the one that stays counts.
     pods.items.sort(
         key=lambda pod: (
@@ -200,7 +200,7 @@ def node_of_pod(content: bytes, name: str) -> str:
     try:
         pod = _POD.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise VgpuError(f"the API server answers with no pod: {error}") from None
+        raise VgpuError(f"the API server does not answer with a pod: {error}") from None
     if not pod.spec.node_name:
         raise VgpuError(
             f"pod {name} is on no node yet: it is {pod.status.phase or 'new'}",

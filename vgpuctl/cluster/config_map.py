@@ -71,7 +71,7 @@ def config_text(content: bytes, key: str | None, name: str) -> ConfigText:
     try:
         found = _CONFIG_MAP.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise VgpuError(f"the API server answers with no ConfigMap: {error}") from None
+        raise VgpuError(f"the API server does not answer with a ConfigMap: {error}") from None
     there = ", ".join(sorted(found.data)) or "none"
     if key is None and len(found.data) != 1:
         raise UsageError(
@@ -121,5 +121,5 @@ def labels_of(content: bytes) -> Mapping[str, Mapping[str, str]]:
     try:
         pods = _LABELLED_PODS.decode(content)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise VgpuError(f"the API server answers with no list of pods: {error}") from None
+        raise VgpuError(f"the API server does not answer with a list of pods: {error}") from None
     return {each.metadata.name: each.metadata.labels for each in pods.items}

@@ -142,7 +142,7 @@ class Nodes:
 def _why(agent: Agent, error: NoAnswer) -> str:
     where = f"{agent.namespace}/{agent.pod}"
     if error.status == _NOT_FOUND:
-        return f"its agent {where} has no such page, since it is older: {error.message}"
+        return f"its agent {where} has no such page, because it is older: {error.message}"
     return f"its agent {where} does not answer: {error.message}"
 
 
@@ -181,7 +181,7 @@ def _wanted(reader: ApiReader, place: Place) -> Sequence[Agent]:
         return [agent_on(node, agents, place.agent_namespace)]
     if not agents:
         raise VgpuError(
-            f"no agent's pod is in namespace {place.agent_namespace}",
+            f"there is no agent's pod in namespace {place.agent_namespace}",
             hint="name the chart's namespace with --agent-namespace",
         )
     return in_order(agents)

@@ -33,9 +33,9 @@ _REACH = (
         metavar="SECONDS",
         help="How long a node may take to answer.",
     ),
-    click.option("--context", metavar="NAME", help="Of the kubeconfig, as kubectl has it."),
-    click.option("--kubeconfig", metavar="FILE", help="As kubectl has it."),
-    click.option("--as", "as_user", metavar="USER", help="Ask as this user, as kubectl has it."),
+    click.option("--context", metavar="NAME", help="Context of the kubeconfig, as in kubectl."),
+    click.option("--kubeconfig", metavar="FILE", help="As in kubectl."),
+    click.option("--as", "as_user", metavar="USER", help="Ask as this user, as in kubectl."),
 )
 
 

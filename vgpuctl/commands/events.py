@@ -33,7 +33,9 @@ def _age_s(context: click.Context, parameter: click.Parameter, value: str | None
         return None
     number, unit = value[:-1], value[-1:]
     if unit not in _UNITS_S or not number.isdecimal():
-        raise UsageError(f"--since {value!r} is no time; write a number and s, m, h or d: 90s, 2h")
+        raise UsageError(
+            f"--since {value!r} is not a time; write a number and s, m, h or d: 90s, 2h"
+        )
     return float(number) * _UNITS_S[unit]
 
 
@@ -75,7 +77,7 @@ def _read(state_dir: Path) -> list[KeptEvent]:
     except PermissionError:
         raise AllocationRefused(
             f"the events in {state_dir} may not be read by this user",
-            hint="ask as the agent's user, root on a node",
+            hint="ask as the agent's user, which is root on a node",
         ) from None
 
 

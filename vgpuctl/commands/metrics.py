@@ -70,7 +70,7 @@ def metrics(
     except ValueError as error:
         why = str(error)[:_SHOWN] or "it ends early"
         raise VgpuError(
-            f"what the agent answers is no page of metrics: {why}",
+            f"the agent does not answer with a page of metrics: {why}",
             hint="see vgpuctl doctor, and restart the agent if it is of another version",
         ) from None
     found: list[MetricRow] = [
@@ -87,7 +87,7 @@ def metrics(
         if buckets or not sample.name.endswith("_bucket")
     ]
     rows = [row for row in found if not texts or any(t in _searched(row) for t in texts)]
-    print_listing(rows, _COLUMNS, output, "no metrics of that text")
+    print_listing(rows, _COLUMNS, output, "no metric contains that text")
 
 
 def _searched(row: Row) -> str:

@@ -178,7 +178,7 @@ def _uuid_of(gpu: str) -> str:
         if each.gpu.name == gpu:
             return each.gpu.uuid
     names = ", ".join(each.gpu.name for each in seen) or "none"
-    raise UsageError(f"--gpu {gpu!r} is no GPU of this node; there are: {names}")
+    raise UsageError(f"--gpu {gpu!r} is not a GPU of this node; there are: {names}")
 
 
 @click.command(

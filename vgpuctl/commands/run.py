@@ -161,13 +161,13 @@ def run(  # noqa: PLR0913 - a parameter for each option
             "PERCENT, or leave --compute out to have what other slices leave over"
         )
     if fast and simulate is None:
-        raise UsageError("--fast is about simulated GPUs: give --simulate SPEC with it")
+        raise UsageError("--fast is for simulated GPUs: give --simulate SPEC with it")
     spec = parse_spec(simulate, fast=fast) if simulate is not None else None
     name = run_names.parse_name(name) if name is not None else ""
     environment = {**os.environ, **parse_environment(variables)}
     if not command:
         raise UsageError(
-            "no command to run: give it behind --, for example "
+            "no command to run: give it after --, for example "
             "vgpuctl run --memory 1GiB -- python train.py"
         )
     _refuse_inside_a_slice(os.environ)

@@ -62,7 +62,7 @@ def sim_run(fast: bool, spec_text: str, command: tuple[str, ...]) -> int:
         command = command[1:]
     if not command:
         raise UsageError(
-            f"no command to run: give it behind --, for example vgpuctl sim run {spec_text} -- "
+            f"no command to run: give it after --, for example vgpuctl sim run {spec_text} -- "
             "python train.py"
         )
     require_command(command, gpu_sources.search_path(os.environ, simulated=True))

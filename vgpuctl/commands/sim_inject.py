@@ -89,10 +89,7 @@ def _find(text: str) -> Target:
         machines = gpu_sources.simulated_machines()
         if len(machines) != 1:
             names = ", ".join(f"@{named.name_of(m) or m.directory.name}" for m in machines)
-            raise UsageError(
-                "no machine was named, and there is not just one: there are "
-                f"{names or 'no simulated machines'}"
-            )
+            raise UsageError(f"name a machine: there are {names or 'no simulated machines'}")
         (machine,) = machines
     if index is not None and index >= len(machine.devices):
         raise UsageError(
@@ -200,7 +197,7 @@ def _delay(text: str, microseconds: str) -> None:
     epilog=examples("vgpuctl sim inject @box code CUDA_ERROR_ILLEGAL_ADDRESS --count 2"),
 )
 @click.argument("code")
-@click.option("--count", default="1", show_default=True, help="Of calls that answer so.")
+@click.option("--count", default="1", show_default=True, help="How many calls answer so.")
 @click.pass_obj
 def _code(text: str, code: str, count: str) -> None:
     """Have the next driver calls answer the CUresult CODE, a name or number, and not work."""

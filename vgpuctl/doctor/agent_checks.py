@@ -29,7 +29,7 @@ def kubelet_socket(check: str, path: Path, problem: OSError | None, is_node: boo
         return warn(
             check,
             f"{path} is not there: no kubelet on this machine",
-            "nothing for vgpuctl run; a kubelet elsewhere is named with --kubelet-dir",
+            "not needed for vgpuctl run; a kubelet elsewhere is named with --kubelet-dir",
         )
     return fail(
         check,
@@ -56,7 +56,7 @@ def agent(report: AgentReport | VgpuError, now: float, is_node: bool) -> Finding
                 report.message,
                 AS_ROOT
                 if report.denied
-                else "nothing for vgpuctl run; on a node, start it: python -m deviceplugin",
+                else "not needed for vgpuctl run; on a node, start it: python -m deviceplugin",
             )
         return fail("agent", report.message, fix)
     if report.loop_problem:
@@ -95,7 +95,7 @@ def config(report: AgentReport) -> list[Finding]:
         found.append(
             warn(
                 "config",
-                f"the node's label that chooses its config is not told: {told.label_problem}; the "
+                f"the node's config label cannot be read: {told.label_problem}; the "
                 "last known one counts",
                 "see that the agent's service account may get nodes, and that --node-name is right",
             )
@@ -116,7 +116,7 @@ def resources(report: AgentReport) -> Finding:
         return fail(
             "resources",
             f"registered, but the kubelet does not listen: {', '.join(report.unheard_resources)}",
-            "nothing, the agent registers again and again; see the kubelet's log for why it ended "
+            "nothing: the agent registers again and again; see the kubelet's log for why it ended "
             "the stream, and whether another plugin registers the same resource",
         )
     if not report.resources:

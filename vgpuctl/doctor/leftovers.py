@@ -74,7 +74,7 @@ def look(run_dir: Path, slices: Sequence[Slice], known: Known | None) -> list[Fi
         warn(
             _CHECK,
             f"the files of allocation {each.meta.allocation_id} are kept busy: {each.problem}",
-            "start the agent, which lets no container do so; else end the pod",
+            "start the agent, which prevents this, or end the pod",
         )
         for each in slices
         if each.state == BUSY

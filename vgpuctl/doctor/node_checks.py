@@ -160,7 +160,7 @@ def shim(build: str | VgpuError, installed: bool | None, state_dir: Path, agent:
     return warn(
         "shim",
         f"build {build[:12]} is built; no agent has installed it in {state_dir}",
-        "nothing for vgpuctl run; the agent installs it when it starts",
+        "not needed for vgpuctl run; the agent installs it when it starts",
     )
 
 
@@ -182,6 +182,6 @@ def entry_points(notes: Sequence[tuple[int, str]], slice_count: int) -> list[Fin
             f"the driver answered {len(notes)} processes of {slice_count} slices with entry points "
             f"that their library does not know (up to {max(count for count, _ in notes)} a "
             f"process{such}): these pass and are not held to the slice",
-            "update to a release that knows this driver, or use a driver of before",
+            "update to a release that knows this driver, or use an older driver",
         )
     ]

@@ -8,7 +8,7 @@ from .finding import Finding, fail, ok, warn
 from .node_checks import AS_ROOT
 
 _FIX = (
-    "let one of them go: kubectl label node NODE nvidia.com/gpu.deploy.device-plugin=false "
+    "switch one of them off: kubectl label node NODE nvidia.com/gpu.deploy.device-plugin=false "
     "--overwrite where it is the GPU Operator's, or take the GPUs out of our config"
 )
 

@@ -12,8 +12,8 @@ def published(report: AgentReport) -> list[Finding]:
     return [
         warn(
             "published",
-            f"what the node has is not published: {report.publish_problem}; schedulers go by what "
-            "was before",
+            f"the node's inventory is not published: {report.publish_problem}; schedulers use the "
+            "previous one",
             "let the agent create and patch Leases of its namespace (agent.publish of the chart): "
             "kubectl auth can-i patch leases.coordination.k8s.io -n vgpu-system "
             "--as system:serviceaccount:vgpu-system:vgpu-agent; see also that it reaches the API "

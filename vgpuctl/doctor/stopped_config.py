@@ -131,7 +131,7 @@ def _nothing_named(
             warn(
                 _CHECK,
                 f"the config that was accepted last, from {kept.place}, is kept in "
-                f"{state_dir / FILE}; the present one is not to be seen here",
+                f"{state_dir / FILE}; the present one cannot be seen here",
                 fix,
             )
         ]

@@ -32,7 +32,7 @@ def parse_environment(words: Sequence[str]) -> dict[str, str]:
             )
         if name.startswith(_OURS) or name in _OURS_WHOLE:
             raise UsageError(
-                f"--env {name} cannot be set, since vgpuctl run makes the slice by it; any "
+                f"--env {name} cannot be set, because vgpuctl run makes the slice with it; any "
                 f"variable but {', '.join(_OURS_WHOLE)} and those that begin with "
                 f"{' or '.join(_OURS)} is allowed"
             )

@@ -74,7 +74,7 @@ class MpsDaemon:
             self._ask(f"start_server -uid {os.geteuid()}")
         except MpsError as error:
             raise MpsError(
-                f"no MPS server starts on GPU {uuid}, perhaps since another MPS daemon or a "
+                f"no MPS server starts on GPU {uuid}, perhaps because another MPS daemon or a "
                 f"process has that GPU: {error.message}"
             ) from None
         finally:

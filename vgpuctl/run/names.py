@@ -20,8 +20,8 @@ def parse_name(text: str) -> str:
     """
     if not _NAME.fullmatch(text) or text.startswith(("GPU-", "MIG-", "run-")):
         raise UsageError(
-            f"--name {text!r} is not possible: give a letter and up to 62 letters, digits, dots, "
-            "dashes or underscores more, and nothing that begins with GPU-, MIG- or run-"
+            f"--name {text!r} is not allowed: give a letter and up to 62 more letters, digits, "
+            "dots, dashes or underscores, and nothing that begins with GPU-, MIG- or run-"
         )
     return text
 

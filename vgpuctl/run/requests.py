@@ -135,8 +135,8 @@ def choose_gpu(selector: str, gpus: Sequence[GpuCandidate]) -> GpuCandidate:
             continue
         if gpu.is_cut:
             raise AllocationRefused(
-                f"gpu {selector!r} is in MIG mode, so it cannot be had whole: name a MIG device of "
-                f"it; there are: {there}"
+                f"gpu {selector!r} is in MIG mode, so it cannot be used whole: name a MIG device "
+                f"of it; there are: {there}"
             )
         return gpu
     raise AllocationRefused(f"gpu {selector!r} is not on this machine; there are: {there}")

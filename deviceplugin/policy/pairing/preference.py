@@ -139,7 +139,7 @@ def _search(
 def asks_for_units(search: Search) -> Search:
     """A request for nothing is refused."""
     if search.request.count < 1:
-        raise AllocationRefused(f"{search.what} is nothing; ask for 1 to {search.most}")
+        raise AllocationRefused(f"{search.what} asks for nothing; ask for 1 to {search.most}")
     return search
 
 

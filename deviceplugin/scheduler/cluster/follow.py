@@ -168,7 +168,7 @@ class ClusterFollower:
         try:
             return pod_request(pod, self._domain)
         except VgpuError as error:
-            self._tell(("pod", pod.metadata.uid), "a pod is passed over", reason=error.message)
+            self._tell(("pod", pod.metadata.uid), "a pod is ignored", reason=error.message)
             return None
 
     def _tell(self, key: tuple[str, str], message: str, **fields: Any) -> None:
@@ -183,7 +183,7 @@ class ClusterFollower:
             for request in self._cluster.expire(time.monotonic()):
                 event(
                     logging.WARNING,
-                    "a pod that was to be bound was not told as bound; its GPUs are free again",
+                    "a pod was never reported as bound; its GPUs are free again",
                     pod=request,
                     uid=request.uid,
                 )

@@ -71,7 +71,7 @@ class QuotaFile:
         if config.resource_domain != self.config.resource_domain:
             event(
                 logging.WARNING,
-                "the config has another resourceDomain, which counts from the next start on",
+                "the config has another resourceDomain, which takes effect at the next start",
                 resource_domain=config.resource_domain,
             )
         self.config, self.is_good = config, True

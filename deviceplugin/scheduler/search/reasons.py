@@ -59,7 +59,7 @@ def no_gpu(gpus: Iterable[GpuRoom], ask: Ask, wishes: Wishes) -> Refusal:  # noq
         elif lacks_both is None or gpu.core > lacks_both.core:
             lacks_both = gpu
     if full is not None:
-        return Refusal(f"GPU {full.index}: MPS serves no container more there")
+        return Refusal(f"GPU {full.index}: MPS serves no more containers there")
     near = lacks_memory or lacks_core or lacks_both
     if near is None:
         return Refusal(_nothing(ask, wishes, problem, largest, is_lone_here), is_possible)
@@ -129,7 +129,7 @@ def why_not_offered(devices: Mapping[str, DeviceRoom], ask: Ask, wishes: Wishes)
             total, most = (room.total, room.most) if room is not None else (0, 0)
             return no_devices(name, asked, 0, total, most)
         if wishes.use_gpus or wishes.avoid_gpus:
-            why = f"GPUs of {name} are given whole, and which ones cannot be wished by UUID"
+            why = f"GPUs of {name} are given whole, so a wish for UUIDs cannot be honoured"
             return Refusal(short(why), False)
         if not all(map(wishes.allow_model, room.products)):
             few = ", ".join(room.products)
@@ -168,7 +168,7 @@ def out_of_steps(why: Refusal) -> Refusal:
     Args:
         why: what came nearest, with an empty reason where nothing is known.
     """
-    reason = why.reason or "too many ways to put the containers"
+    reason = why.reason or "too many ways to place the containers"
     return Refusal(short(f"no place found in time: {reason}"))
 
 

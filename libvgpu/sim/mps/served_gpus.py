@@ -48,7 +48,7 @@ def served_devices(uuids: list[str], visible: str | None) -> list[str]:
             chosen.append(entry)
         else:
             raise MpsControlError(
-                f"CUDA_VISIBLE_DEVICES names {entry!r}, which is no GPU of this machine: "
+                f"CUDA_VISIBLE_DEVICES names {entry!r}, which is not a GPU of this machine: "
                 f"it has {', '.join(uuids)}"
             )
     return chosen

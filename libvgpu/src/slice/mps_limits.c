@@ -24,8 +24,8 @@ static void set_variable(const char *name, const char *value)
     const char *now = getenv(name);
     if (value[0] == '\0' || (now != NULL && strcmp(now, value) == 0))
         return;
-    log_line(LOG_INFO, "%s is %s, the slice says %s: set", name, now != NULL ? now : "not set",
-             value);
+    log_line(LOG_INFO, "%s was %s and is now %s, as the slice says", name,
+             now != NULL ? now : "not set", value);
     setenv(name, value, 1);
 }
 

@@ -251,7 +251,7 @@ def test_an_agent_that_cannot_publish(
         node.admit("p", {"vgpu-core": 10, "vgpu-memory": 1})
         (one,) = wait_until(found)
         assert one["level"] == "warn"
-        assert "schedulers go by what was before" in one["message"]
+        assert "schedulers use the previous one" in one["message"]
         assert "kubectl auth can-i patch leases" in one["fix"]
         assert "vgpu_inventory_published 0.0" in metrics_page(node.run_dir)
         server.start()

@@ -118,7 +118,7 @@ def test_a_pod_without_a_namespace_is_looked_for_where_kubectl_would(typed: Type
     ("answer", "said"),
     [
         pytest.param((200, "slow:" + " " * 200), "no answer within 0.7 s", id="drop-by-drop"),
-        pytest.param((200, "{}"), "no page of slices", id="no-page"),
+        pytest.param((200, "{}"), "not a page of slices", id="no-page"),
         pytest.param((200, '{"version": 9}'), "is of version 9, and known here", id="newer"),
         pytest.param((404, "no such page\n"), "it is older: no such page", id="older"),
         pytest.param((503, '{"message": "refused"}'), "does not answer: refused", id="dead"),

@@ -73,7 +73,7 @@ def test_what_has_no_room_brings_back_what_was_there(short_path: Path) -> None:
     done = apply(machine, short_path / "c.yaml", text, f"--run-dir={short_path / 'r'}")
 
     assert done.returncode == 1
-    assert "what was there before was made again, with new UUIDs" in done.stderr
+    assert "the previous MIG devices were created again, with new UUIDs" in done.stderr
     assert profiles(machine) == ["2g.10gb"] * 3
 
 

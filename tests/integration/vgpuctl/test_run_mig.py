@@ -123,7 +123,7 @@ def test_a_gpu_in_mig_mode_is_not_had_whole(ctl: Ctl, uuids: list[str]) -> None:
     for spec in (MACHINE, "a100-40g/mig"):
         code, _, err = ctl("run", "--simulate", spec, "--", "true")
         assert code != 0
-        assert "gpu '0' is in MIG mode, so it cannot be had whole" in err
+        assert "gpu '0' is in MIG mode, so it cannot be used whole" in err
     assert uuids[2] in ctl("run", "--simulate", MACHINE, "--", "true")[2]
 
 

@@ -74,7 +74,7 @@ def _assert_one_sentence(result: subprocess.CompletedProcess[str]) -> None:
         (
             ["--simulate", "h100", "--memory", "8 bananas"],
             2,
-            ["'8 bananas'", "'bananas' is no unit"],
+            ["'8 bananas'", "'bananas' is not a unit"],
         ),
         (["--simulate", "h100", "--memory", "81GiB"], 1, ["81 GiB", "79.65 GiB"]),
         (["--simulate", "h100@box", "--memory", "81GiB"], 1, ["81 GiB", "79.65 GiB"]),

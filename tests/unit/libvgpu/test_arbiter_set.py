@@ -105,7 +105,7 @@ def test_it_follows_slices_as_they_come_go_and_change(world: ArbiterWorld) -> No
     assert len(arbiter.calls) == calls, "a look at what is as before changes nothing"
 
     world.end("three")
-    assert arbiters.look() == [ArbiterChange(A, "arbiter stopped: nobody has to share")]
+    assert arbiters.look() == [ArbiterChange(A, "arbiter stopped: nobody shares")]
     assert arbiter.calls[-1] == ("stop",)
     assert arbiters.uuids == world.locks.taken == set()
 

@@ -129,7 +129,7 @@ def test_a_lease_that_is_not_written_is_a_warning() -> None:
     assert published_check.published(report()) == []
     (found,) = published_check.published(report("the API server answers 403"))
     assert (found.check, found.level) == ("published", WARN)
-    assert "the API server answers 403; schedulers go by what was before" in found.message
+    assert "the API server answers 403; schedulers use the previous one" in found.message
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_ps_takes_the_beginning_of_a_uuid(run_dir: Path, machine: Machine, capsy
 
 def test_ps_names_the_gpus_where_an_index_is_none(run_dir: Path, capsys: Shown) -> None:
     assert main(["ps", "--run-dir", str(run_dir), "--gpu", "7"]) == 2
-    assert "'7' is no GPU of this node; there are: 0, 1" in capsys.readouterr().err
+    assert "'7' is not a GPU of this node; there are: 0, 1" in capsys.readouterr().err
 
 
 def test_ps_shows_more_columns_where_they_are_wanted(

@@ -58,7 +58,7 @@ def _mps_clients(report: AgentReport) -> dict[str, int]:
 
 @click.command(epilog=examples("kubectl vgpu doctor --problems"))
 @place_options
-@click.option("--problems", is_flag=True, help="Without what is well.")
+@click.option("--problems", is_flag=True, help="Show only what is not ok.")
 @output_option
 def doctor(place: Place, problems: bool, output: str) -> int:
     """Check what the agents of the nodes say of themselves."""

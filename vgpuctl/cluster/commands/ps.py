@@ -34,5 +34,5 @@ def ps(place: Place, namespace: str | None, gpu: str | None, wide: bool, output:
         if is_wanted(row, namespace, None, gpu)
     ]
     columns = (NODE_COLUMN, *COLUMNS, *(WIDE if wide else ()))
-    print_listing(rows, columns, output, "no slices that are wanted")
+    print_listing(rows, columns, output, "no matching slices")
     return say_problems(answers)

@@ -58,9 +58,11 @@ Rules = tuple[Sequence[LimitRule], Sequence[LimitRule]]
 )
 @click.option("--memory", metavar="SIZE", help="Memory limit on each GPU, for example 6GiB.")
 @compute_option("How the share is held.")
-@click.option("--clear", is_flag=True, help="Take out the rule for exactly these.")
+@click.option("--clear", is_flag=True, help="Remove the rule for exactly these.")
 @click.option("--dry-run", is_flag=True, help="Show what it will do, and change nothing.")
-@click.option("--config-map", default=NAME, show_default=True, help="Of the agents' config.")
+@click.option(
+    "--config-map", default=NAME, show_default=True, help="ConfigMap of the agents' config."
+)
 @click.option("--config", "key", metavar="NAME", help="Which of several named configs.")
 @reach_options
 @output_option
@@ -147,8 +149,8 @@ def _labels_of_pods(nodes: Nodes, namespace: str, rules: Rules) -> Labels:
             known = labels_of(nodes.read(pods_path(namespace)))
         except VgpuError as error:
             click.echo(
-                f"{PROGRAM}: what rules by labels do is not shown, since those of pods are not "
-                f"known: {error.message}",
+                f"{PROGRAM}: the effect of rules by labels is not shown, because the labels of "
+                f"pods are not known: {error.message}",
                 err=True,
             )
 

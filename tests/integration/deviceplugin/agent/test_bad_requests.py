@@ -63,7 +63,7 @@ def test_what_is_no_request_at_all_is_refused_in_words(node: AgentNode) -> None:
         code, words = refused(node, method, GARBAGE)
 
         assert code == "INVALID_ARGUMENT"
-        assert f"the {len(GARBAGE)} bytes sent to {method} are no " in words
+        assert f"the {len(GARBAGE)} bytes sent to {method} are not a valid " in words
     for method in ("GetPreferredAllocation", "Allocate"):
         assert refused(node, method, b"") == (
             "INVALID_ARGUMENT",
@@ -92,9 +92,9 @@ def test_units_that_make_no_sense_are_refused_in_words(node: AgentNode) -> None:
     unit, other_half = f"{first}::c0", f"{first}::m0"
     for request, said in (
         (allocate(), "names no unit"),
-        (allocate("rubbish"), "'rubbish', which is no unit of core"),
-        (allocate("\x00\n" + "x" * 10_000), "which is no unit of core"),
-        (allocate(other_half), "which is no unit of core"),
+        (allocate("rubbish"), "'rubbish', which is not a unit of core"),
+        (allocate("\x00\n" + "x" * 10_000), "which is not a unit of core"),
+        (allocate(other_half), "which is not a unit of core"),
         (allocate(unit, unit), "names a unit twice"),
         (allocate(unit, f"{second}::c0"), first),
         (allocate(f"{first}::c100"), "not offered"),

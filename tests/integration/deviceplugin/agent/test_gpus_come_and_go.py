@@ -234,7 +234,7 @@ def test_an_agent_waits_for_a_driver_where_the_config_says_so(
 ) -> None:
     with node_with(monkeypatch, NO_DRIVER, ALL_VGPU + WAITING) as node:
         wait_until(lambda: report(node).driver_problem == NO_DRIVER.message)
-        assert said(log, "the NVIDIA driver does not answer, it is waited for")
+        assert said(log, "the NVIDIA driver does not answer, the agent waits for it")
         assert "the agent waits for the driver" in agent_checks.gpus(report(node))[0].message
         assert [r.name for r in report(node).resources] == []
 

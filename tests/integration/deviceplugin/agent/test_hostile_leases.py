@@ -98,7 +98,7 @@ def test_leases_that_were_taken_while_no_agent_ran_hold_up_nobody(node: ProcessN
         if not is_leased(mounted["limits"]):
             pytest.skip("the kernel ended the lease before all of this was over")
         assert node.limit(hostile).memory_limit_bytes == 2 * GIB, "those of before hold"
-        assert 'msg="limits are kept busy by their container"' in node.log.read_text()
+        assert 'msg="a container keeps its limits file busy"' in node.log.read_text()
     wait_until(lambda: node.limit(hostile).memory_limit_bytes == GIB)
     assert mounted["limits"].stat().st_ino == inode, "the container sees them"
 

@@ -144,7 +144,7 @@ def test_a_usage_of_another_size_is_given_its_size_and_blocks_again(
         told = f"{float(times + 1)}" if is_told else "0.0"
         wait_until(lambda: re.search(re.escape(name) + rf".* {told}\n", metrics(node)))  # noqa: B023
     assert usage.stat().st_ino == whole.st_ino
-    lines = node.log.read_text().count('msg="usage of a container had another size"')
+    lines = node.log.read_text().count('msg="a container\'s usage file had another size"')
     assert lines == is_told, "it is told of once in a while"
 
 

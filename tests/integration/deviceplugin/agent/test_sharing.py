@@ -203,7 +203,7 @@ def test_the_arbiter_of_a_gpu_that_drains_works_on_until_its_slices_end(
     pods = [node.admit(f"p{n}", {"vgpu-core": 40, "vgpu-memory": 2}) for n in range(2)]
     uuids = {only_device(directory(node, pod)).uuid for pod in pods}
     wait_until(lambda: {f["gpu"] for f in fields(log, "arbiter started")} == uuids)
-    stopped = "arbiter stopped: nobody has to share"
+    stopped = "arbiter stopped: nobody shares"
 
     edit(node, shares("family: mps, devices: all, memoryUnit: 1Gi"))
     wait_until(lambda: {f["gpu"] for f in fields(log, DRAINS)} == uuids)

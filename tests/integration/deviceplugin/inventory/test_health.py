@@ -228,7 +228,7 @@ def test_an_error_that_is_disabled_withdraws_nothing_and_others_do(node: SickNod
         "DP_ENABLE_HEALTHCHECKS": str(A_PROGRAMS_OWN_FAULT),
     }
     node.start_agent()
-    assert "DP_DISABLE_HEALTHCHECKS names 'often', which is no XID" in node.log
+    assert "DP_DISABLE_HEALTHCHECKS names 'often', which is not an XID" in node.log
 
     def is_withdrawn() -> bool:
         raise_event(node.machine, 0, XID, DOUBLE_BIT_ERROR)

@@ -23,7 +23,7 @@ from support.waiting import wait_until
 
 KEY = "nvidia.com/vgpu.inventory"
 PATH = LEASE.path(NAMESPACE)
-NOT_PUBLISHED = "what the node has is not published, schedulers go by what was before"
+NOT_PUBLISHED = "the node's inventory is not published, schedulers use the previous one"
 
 
 @pytest.fixture(autouse=True)
@@ -181,7 +181,7 @@ def test_a_server_that_is_away_is_told_of_once_and_then_gets_the_newest(
 
     server.faults.clear()
     wait_until(lambda: gpus(server) == 4)
-    wait_until(lambda: told(caplog, "what the node has is published again") == 1)
+    wait_until(lambda: told(caplog, "the node's inventory is published again") == 1)
 
 
 def test_a_change_that_was_taken_back_meanwhile_is_right_again(
@@ -257,7 +257,7 @@ def test_a_surprise_does_not_end_the_thread(caplog: pytest.LogCaptureFixture) ->
     wait_until(lambda: broken.written == 1)
     published.stop()
 
-    assert told(caplog, "what the node has cannot be published") == 1
+    assert told(caplog, "the node's inventory cannot be published") == 1
 
 
 def test_less_is_published_where_all_is_too_much_and_that_is_said_once(
@@ -275,7 +275,7 @@ def test_less_is_published_where_all_is_too_much_and_that_is_said_once(
     published.put(moment(2))
     wait_until(lambda: gpus(server) == 2)
 
-    text = "what the node has is too much for an annotation, so less of it is published"
+    text = "the node's inventory is too large for an annotation, so less of it is published"
     assert told(caplog, text) == 1
 
 

@@ -104,11 +104,11 @@ def test_what_was_known_stays_and_the_problem_is_said_once(
         asked = api.asked
         wait_until(lambda: api.asked > asked + 3)
         assert label.value() == "a"
-        assert len([m for m in caplog.messages if "is not told" in m]) == 1
+        assert len([m for m in caplog.messages if "cannot be read" in m]) == 1
         api.answer = lambda: ObjectMeta(labels={KEY: "b"})
         wait_until(lambda: label.value() == "b")
         assert label.problem == ""
-        assert "the node's label is told again" in caplog.messages
+        assert "the node's config label is read again" in caplog.messages
     finally:
         label.stop()
 

@@ -150,7 +150,7 @@ def test_next_to_a_bad_config_the_kept_one_decides_and_is_not_written(node: MpsN
     node.wait_phase(0)
 
     assert node.uuids[1] not in node.state().gpus
-    assert "the config is bad, so the kept one decides" in node.said()
+    assert "the config is bad, so the kept one is used" in node.said()
     assert {each.name: each.read_bytes() for each in (node.base / "state").iterdir()} == state
 
 

@@ -26,7 +26,7 @@ def test_what_is_no_call_is_refused_with_a_sentence_and_harms_nobody(
             assert len(text) < 600
     assert "malformed: it is nested too deeply" in running.ask("POST", "/filter", deep)[1]
     assert running.ask("POST", "/x", b"{}")[0] == 404
-    assert "/filter is asked by POST" in running.ask("GET", "/filter")[1]
+    assert "/filter must be called with POST" in running.ask("GET", "/filter")[1]
     assert running.filter(pod_json("new", 10, 1), ["n2"])["NodeNames"] == ["n2"]
     assert 'calls_refused_total{status="400"} 31.0' in running.get("/metrics")[1]
     # The log has some of it, and is not filled by it.

@@ -32,7 +32,7 @@ GIB, MIB = 1 << 30, 1 << 20
 ALARMS = (
     "unaccounted GPU memory is charged",
     "process bypasses the shim",
-    "process of no allocation uses a GPU",
+    "process without an allocation uses a GPU",
     "the process watch cannot see the GPUs' processes",
 )
 

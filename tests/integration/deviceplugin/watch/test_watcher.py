@@ -151,7 +151,7 @@ def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
     other.start(HOLD, GIB)
     stranger = node.start_stranger(HOLD, 64 * MIB)
     wait_until(lambda: bool(node.lines("process bypasses the shim")))
-    wait_until(lambda: bool(node.lines("process of no allocation uses a GPU")))
+    wait_until(lambda: bool(node.lines("process without an allocation uses a GPU")))
     assert alive(rogue) == [True, True]  # reported, as long as the config says no more
 
     node.config.write_text(TERMINATE)
@@ -182,7 +182,7 @@ def test_by_policy_who_empties_its_usage_is_ended(start: Start) -> None:
 
     os.truncate(rogue.directory / "usage", 0)
 
-    (line,) = wait_until(lambda: node.lines("usage of a container is damaged"))
+    (line,) = wait_until(lambda: node.lines("a container's usage file is damaged"))
     assert f"allocation={rogue.allocation_id}" in line
     assert "owner=default/rogue/c" in line
     of_rogue = {"allocation": rogue.allocation_id}
@@ -213,8 +213,8 @@ def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> 
     node.strangers.append(program)
     of_a_run = first_word(program)
 
-    wait_until(lambda: bool(node.lines("process of no allocation uses a GPU")))
-    (line,) = node.lines("process of no allocation uses a GPU")
+    wait_until(lambda: bool(node.lines("process without an allocation uses a GPU")))
+    (line,) = node.lines("process without an allocation uses a GPU")
     assert f"pid={pid}" in line
     assert f"gpu={uuid}" in line
     wait_until(lambda: node.metric("vgpu_gpu_foreign_processes", gpu=uuid) == 1)
@@ -267,7 +267,7 @@ def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start)
     assert rogue.limit().unaccounted_bytes == 0
     assert alive(rogue) == [True]
     assert not node.lines("process bypasses the shim")
-    assert not node.lines("process of no allocation uses a GPU")
+    assert not node.lines("process without an allocation uses a GPU")
 
 
 def test_what_a_pods_libraries_load_later_is_charged_without_the_agent(start: Start) -> None:

@@ -203,7 +203,7 @@ def test_a_gpu_without_a_minor_number_is_left_out_and_said() -> None:
     found = built(replace(ONE, minor=None), TWO)
 
     assert found.names == {"GPU-bb", "1", "all"}
-    assert found.problems == ("GPU GPU-aa has no device node: NVML tells no minor number",)
+    assert found.problems == ("GPU GPU-aa has no device node: NVML reports no minor number",)
 
 
 def test_a_spec_without_any_device_is_none() -> None:

@@ -169,7 +169,7 @@ WRONG = {
     "a list": ("- v1\n", "must be a mapping"),
     "not yaml": ("version: v1\na: [\n", "not YAML"),
     "tab": ("version: v1\n\tflags: {}\n", "line 2: not YAML"),
-    "key twice": ("version: v1\nlimits: []\nlimits: []\n", "line 3: key 'limits' stands twice"),
+    "key twice": ("version: v1\nlimits: []\nlimits: []\n", "line 3: key 'limits' occurs twice"),
     "unknown key": ("version: v1\nsharring: {}\n", "line 2: unknown key 'sharring' in the file"),
     "unknown deep key": (
         "version: v1\nflags:\n  plugin:\n    deviceIdStrategy: uuid\n",
@@ -247,7 +247,7 @@ WRONG = {
     "bare rule with a part": ("version: v1\nlimits:\n- {memory: 1.5}\n", "did you mean 1.5Gi?"),
     "rule memory in percent": (
         'version: v1\nlimits:\n- {memory: "50%"}\n',
-        "line 3: limits[0].memory '50%' is not a size: '%' is no unit of memory",
+        "line 3: limits[0].memory '50%' is not a size: '%' is not a unit of memory",
     ),
     "small unit": (fractional("{family: vgpu, memoryUnit: 1Mi}"), "makes 245760 units"),
     "large unit": (fractional("{family: vgpu, memoryUnit: 128Gi}"), "does not fit GPU 0"),

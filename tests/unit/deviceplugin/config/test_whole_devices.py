@@ -106,7 +106,7 @@ WRONG = {
     "devices": (RESOURCE % "replicas: 2, devices: none", "devices is 'none', allowed are: all"),
     "count": (RESOURCE % "replicas: 2, devices: 0", "devices is 0, allowed is 1 or more"),
     "no devices": (RESOURCE % "replicas: 2, devices: []", "is an empty list"),
-    "device": (RESOURCE % "replicas: 2, devices: [a]", "'a' is no device: allowed are an index"),
+    "device": (RESOURCE % "replicas: 2, devices: [a]", "'a' is not a device: allowed are an index"),
     "no resources": ("sharing: {timeSlicing: {}}\n", "sharing.timeSlicing names no resources"),
     "strategy": (SLICED % "strategy: packed", "sharing.timeSlicing.strategy is 'packed'"),
     "time slice": (
@@ -125,7 +125,7 @@ WRONG = {
     "mps clients": (MPS % ("", 49), "replicas is 49, allowed are 2 to 48"),
     "domain": (
         "sharing: {timeSlicing: {resources: [{name: example.com/gpu, replicas: 2}]}}\n",
-        "name is 'example.com/gpu', which is no resource of nvidia.com",
+        "name is 'example.com/gpu', which is not a resource of nvidia.com",
     ),
     "name": (
         "resources: {gpus: [{pattern: '*', name: Big_GPU}]}\n",

@@ -202,7 +202,7 @@ def test_a_choice_that_cannot_be_had_is_told_and_passed_over(
     with caplog.at_level(logging.INFO, logger=LOGGER.name):
         assert node.admit("spoofed", 10, 8) == "GPU-0"
 
-    told = [r for r in caplog.records if "that was chosen for a pod cannot be had" in r.message]
+    told = [r for r in caplog.records if "chosen for a pod is not available" in r.message]
     assert len(told) == 1
     assert told[0].fields["pod"] == "team/spoofed"  # type: ignore[attr-defined]
     assert len(told[0].fields["chosen"]) <= 200  # type: ignore[attr-defined]

@@ -112,7 +112,7 @@ def test_it_is_healthy_while_its_loop_turns(state: AgentState, clock: Clock) -> 
     assert late.status_code == 503
     assert (
         late.get_data()
-        == f"the agent's main loop has not come round for {LOOP_LATE_S + 1:.0f} s\n".encode()
+        == f"the agent's main loop has not run for {LOOP_LATE_S + 1:.0f} s\n".encode()
     )
 
     state.turned()
@@ -139,9 +139,7 @@ def test_it_is_not_healthy_while_a_thread_that_follows_the_gpus_is_late(
     clock.now_s += 1
     late = state.healthz(ASK)
     assert late.status_code == 503
-    assert late.get_data() == (
-        b"the agent's thread for the health of GPUs has not come round for 61 s\n"
-    )
+    assert late.get_data() == (b"the agent's thread for the health of GPUs has not run for 61 s\n")
 
     turned()
     assert state.healthz(ASK).status_code == 200

@@ -81,6 +81,6 @@ def test_a_word_that_is_no_xid_is_left_out_and_said(name: str, word: str) -> Non
 
     assert found == counted_xids({name: "48"})[0]
     assert problem == (
-        f"{name} names {word!r}, which is no XID and is left out; allowed are all, xids, and "
+        f"{name} names {word!r}, which is not an XID and is ignored; allowed are all, xids, and "
         "numbers above 0 separated by commas"
     )

@@ -522,7 +522,7 @@ def test_a_mig_device_without_a_profile_is_left_out(listing: Any) -> None:
     found = listing([[]], parts={0: ["A100 MIG", "A100 MIG 1g.5gb"]})
 
     assert [part.uuid for part in found.gpus[0].mig_devices] == ["MIG-01"]
-    assert "'A100 MIG' of MIG device 0 ends in no MIG profile" in found.sick[0].reason
+    assert "'A100 MIG' of MIG device 0 does not end in a MIG profile" in found.sick[0].reason
 
 
 def test_an_nvml_that_does_not_start_is_an_error(listing: Any) -> None:

@@ -23,7 +23,7 @@ def test_amounts_are_whole_numbers(text: str | int, amount: int) -> None:
     "text", ["", "k", "-1", "1 k", "1kk", "1KI", "0x10", "1e", "1e9999", "٣", "1\n", "9" * 65, "."]
 )
 def test_what_is_no_amount_is_refused_by_name(text: str) -> None:
-    with pytest.raises(VgpuError, match="is no amount; allowed are"):
+    with pytest.raises(VgpuError, match="is not an amount; allowed are"):
         whole_amount(text)
 
 
@@ -44,12 +44,12 @@ def test_units_are_whole_numbers_that_a_node_may_have(text: str | int, count: in
         ("16E", "for 16 write 16"),
         ("9e999", "'9e999' is more than any node has"),
         (10**60, "is more than any node has"),
-        ("0.5", "'0.5' is no whole number, and units are not divided"),
-        ("100m", "'100m' is no whole number"),
-        ("1e-999", "'1e-999' is no whole number"),
-        ("-1", "'-1' is no amount; allowed are"),
-        (-(2**70), "is no amount; allowed are"),
-        ("9" * 5000, "'9{64}…' is no amount"),
+        ("0.5", "'0.5' is not a whole number, and units are not divided"),
+        ("100m", "'100m' is not a whole number"),
+        ("1e-999", "'1e-999' is not a whole number"),
+        ("-1", "'-1' is not an amount; allowed are"),
+        (-(2**70), "is not an amount; allowed are"),
+        ("9" * 5000, "'9{64}…' is not an amount"),
     ],
 )
 def test_units_that_cannot_be_are_refused_by_name(text: str | int, says: str) -> None:

@@ -72,7 +72,7 @@ def test_gpus_are_told_with_health_and_mig_numbers() -> None:
     ("content", "said"),
     [
         pytest.param(b'{"version": 2, "slices": {}}', "of version 2", id="newer"),
-        pytest.param(b"no such page", "no page of slices", id="text"),
+        pytest.param(b"no such page", "not a page of slices", id="text"),
         pytest.param(b'{"version": 1}', "missing required field", id="nothing-in-it"),
     ],
 )

@@ -97,7 +97,7 @@ def test_what_cannot_be_read_is_no_witness_and_says_why(tmp_path: Path, data: by
     found = reader(tmp_path).read()
 
     assert found.entries == ()
-    assert "kubelet_internal_checkpoint is no checkpoint of a kubelet: " in str(found.problem)
+    assert "kubelet_internal_checkpoint is not a kubelet checkpoint: " in str(found.problem)
 
 
 def test_a_torn_file_is_no_witness_wherever_it_ends(tmp_path: Path) -> None:

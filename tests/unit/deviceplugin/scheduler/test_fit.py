@@ -247,7 +247,7 @@ def test_halves_that_agents_tell_apart(containers: tuple[ContainerRequest, ...])
         ([gpu(0, problem="XID 79")], 60, 40, "GPU 0: XID 79", False),
         ([gpu(0, problem=DRAINS)], 60, 40, f"GPU 0: {DRAINS}", True),
         ([gpu(0, containers_left=0, core=90)], 60, 40,
-         "GPU 0: MPS serves no container more there", True),
+         "GPU 0: MPS serves no more containers there", True),
         ([gpu(0, lone_halves=False)], 60, 0,
          "core of family vgpu alone is forbidden here", False),
         ([gpu(0, lone_halves=False)], 200, 0,
@@ -304,7 +304,7 @@ def test_a_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_search, "MOST_STEPS", 5)
     asks[0] = pair(39, 2, "c0")
     assert refused(view, *asks) == Refusal(
-        "no place found in time: too many ways to put the containers"
+        "no place found in time: too many ways to place the containers"
     )
 
 
@@ -314,7 +314,7 @@ def test_mps_serves_so_many_containers() -> None:
     asks = [container(name, mps_core=10, mps_memory=8) for name in "abc"]
     assert planned(view, *asks[:2]).reservation.gpus["GPU-0"].containers == 2
     assert refused(view, *asks).reason == (
-        "container 3 of 3: GPU 0: MPS serves no container more there"
+        "container 3 of 3: GPU 0: MPS serves no more containers there"
     )
     first = ContainerRequest("i", asks[0].amounts, INIT)
     assert isinstance(plan(view, pod(first, *asks[:2]), NO_WISHES), Refusal)

@@ -187,7 +187,7 @@ def test_what_is_missing_is_named() -> None:
     unnumbered = replace(TWO, minor=None)
 
     assert missing_nodes((ONE, unnumbered), PASSED, one_of("/dev")) == (
-        "that of GPU 10 (NVML tells no minor number)",
+        "that of GPU 10 (NVML reports no minor number)",
         "/dev/nvidia5",
         "/dev/nvidiactl",
     )

@@ -242,7 +242,7 @@ def test_a_mps_server_is_nobodys_and_another_stranger_is_told_of(
 
     world.gpus[GPU] = False
     world.look()
-    assert messages(told) == ["process of no allocation uses a GPU"]
+    assert messages(told) == ["process without an allocation uses a GPU"]
     (seen,) = world.watch.findings.foreign
     text = f"{seen.described()}, and belongs to no container with a slice"
     assert notices(told) == [Notice(EventReason.FOREIGN_GPU_PROCESS, text, THIS_NODE)]
@@ -313,7 +313,7 @@ def test_a_damaged_usage_next_to_whole_limits_is_a_finding(
     (found,) = world.watch.findings.damaged
     assert (found.allocation_id, found.owner) == ("a", OWNER)
     assert what in found.what
-    assert messages(told) == ["usage of a container is damaged"]
+    assert messages(told) == ["a container's usage file is damaged"]
     (notice,) = notices(told)
     assert notice is not None
     assert (notice.reason, notice.subject) == (EventReason.USAGE_DAMAGED, OWNER)

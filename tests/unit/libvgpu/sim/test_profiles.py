@@ -54,7 +54,7 @@ def test_a_file_of_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         ("memory_mib: 15360", "memory_mib: 99999999", ["line 6", "99999999", "<="]),
         ("memory_mib: 15360", "memory_mb: 15360", ["line 6", "'memory_mb'", "memory_mib"]),
         ("sm_count: 40", "", ["lacks the key 'sm_count'"]),
-        ("sm_count: 40", "sm_count: 40\nsm_count: 41", ["'sm_count' stands twice"]),
+        ("sm_count: 40", "sm_count: 40\nsm_count: 41", ["'sm_count' occurs twice"]),
         ("name: t4", "name: t 4", ["line 1", "'t 4'"]),
         ("name: t4", "name: [", ["not YAML"]),
         ("architecture: turing", "architecture: tesla", ["line 3", "'tesla'", "turing"]),

@@ -82,7 +82,7 @@ def test_what_is_no_file_is_refused_at_once(tmp_path: Path, make: Callable[[Path
     (tmp_path / "slice/usage").unlink()
     make(tmp_path / "slice/usage")
 
-    with pytest.raises(RegionError, match="no regular file"):
+    with pytest.raises(RegionError, match="not a regular file"):
         read_usage(tmp_path / "slice")
 
 

@@ -31,7 +31,7 @@ def test_what_is_there_stays_without_force(tmp_path: Path) -> None:
     path.write_text("mine")
     with pytest.raises(AllocationRefused, match="there already"):
         archive.check_place(path, force=False)
-    with pytest.raises(AllocationRefused, match="come meanwhile"):
+    with pytest.raises(AllocationRefused, match="created meanwhile"):
         archive.write_archive(path, "top", FILES, 1e9, force=False)
     assert path.read_text() == "mine"
     archive.check_place(path, force=True)
@@ -46,7 +46,7 @@ def test_a_link_that_leads_nowhere_is_something_too(tmp_path: Path) -> None:
         archive.check_place(tmp_path / "link", force=False)
 
 
-@pytest.mark.parametrize(("name", "said"), [("", "is a directory"), ("a/b", "is no directory")])
+@pytest.mark.parametrize(("name", "said"), [("", "is a directory"), ("a/b", "is not a directory")])
 def test_a_place_that_cannot_be_is_refused(tmp_path: Path, name: str, said: str) -> None:
     with pytest.raises(AllocationRefused, match=said):
         archive.check_place(tmp_path / name, force=True)

@@ -130,5 +130,5 @@ def test_a_pod_leads_to_its_node() -> None:
 
 @pytest.mark.parametrize("content", [b"<html>", b"[]", b'{"items": [{}]}'])
 def test_what_is_no_answer_of_an_api_server_is_told(content: bytes) -> None:
-    with pytest.raises(VgpuError, match="no list of pods"):
+    with pytest.raises(VgpuError, match="not answer with a list of pods"):
         agents_of(content)

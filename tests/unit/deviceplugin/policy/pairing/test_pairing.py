@@ -204,14 +204,14 @@ def test_the_same_half_again_belongs_to_another_container() -> None:
     ("half", "units", "said"),
     [
         (Half.CORE, [], "names no unit"),
-        (Half.CORE, ["GPU-0::m1"], "is no unit of core"),
+        (Half.CORE, ["GPU-0::m1"], "is not a unit of core"),
         (Half.CORE, ["GPU-0::c1", "GPU-0::c1"], "names a unit twice"),
         (Half.CORE, ["GPU-0::c1", "GPU-1::c1"], "spread over the GPUs GPU-0, GPU-1.* all 100"),
         (Half.CORE, ["GPU-9::c1"], "not offered: GPU-9::c1"),
         (Half.CORE, ["GPU-0::c100"], "not offered: GPU-0::c100"),
         (Half.MEMORY, ["GPU-0::m16"], "not offered: GPU-0::m16"),
-        (Half.MEMORY, ["GPU-0::m01"], "is no unit of memory"),
-        (Half.MEMORY, ["x" * 5000], "is no unit of memory"),
+        (Half.MEMORY, ["GPU-0::m01"], "is not a unit of memory"),
+        (Half.MEMORY, ["x" * 5000], "is not a unit of memory"),
     ],
 )
 def test_units_that_cannot_be_are_refused(half: Half, units: list[str], said: str) -> None:

@@ -122,7 +122,7 @@ def test_whole_gpus_are_free_ones_and_close_to_each_other(half: Half, count: int
         (Half.CORE, 150, "not a multiple of 100"),
         (Half.CORE, 300, "whole GPUs, of which 2 of 3 are free"),
         (Half.MEMORY, 24, "not all of several; a GPU has 16"),
-        (Half.CORE, 0, "is nothing; ask for 1 to 100"),
+        (Half.CORE, 0, "asks for nothing; ask for 1 to 100"),
     ],
 )
 def test_what_is_no_number_of_whole_free_gpus_is_refused(half: Half, count: int, said: str) -> None:

@@ -116,7 +116,9 @@ def joining() -> Node:
     "node", [Node(16), joining(), Node(16, drains=[0])], ids=["free", "joins", "drains"]
 )
 def test_a_request_for_nothing_is_refused_whatever_else_holds(node: Node) -> None:
-    with pytest.raises(AllocationRefused, match=r"vgpu-memory: 0 is nothing; ask for 1 to \d+"):
+    with pytest.raises(
+        AllocationRefused, match=r"vgpu-memory: 0 asks for nothing; ask for 1 to \d+"
+    ):
         node.gpus(MEMORY, 0)
 
 
