@@ -168,7 +168,7 @@ protos:  ## regenerate the checked-in gRPC stubs (needs Python 3.11)
 	sh deviceplugin/kubelet/protos/generate.sh python3.11
 
 manifests: $(TESTS)  ## render deploy/manifests from the chart (needs Go)
-	PYTHONPATH=tests:. $(BIN)/python -m support.install
+	PYTHONPATH=tests:. $(BIN)/python -m support.cluster.install
 
 clean:  ## remove what was built, kept Go programs too (not .venv)
 	rm -rf build dist *.egg-info libvgpu/*.so libvgpu/sim/lib

@@ -14,23 +14,24 @@ import pytest
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.profiles import CALIBRATION
 from libvgpu.sim.spec import format_driver_version
-from support import ROOT, Compile, native_programs
-from support.simulated_driver import driver_version
-from support.slices import Slice, make_slice
+from support import ROOT, Compile
+from support.shim import native_programs
+from support.shim.slices import Slice, make_slice
+from support.sim.driver import driver_version
 
 pytest_plugins = [
-    "support.built",
-    "support.chance",
-    "support.leftovers",
-    "support.no_process",
-    "support.own_folder",
-    "support.own_state",
-    "support.shuffled",
-    "support.watchdog",
-    "support.workers",  # which uses the one before, and is used by the one after it
-    "support.quiet",
-    "support.talker",
-    "support.virtual_tests",
+    "support.suite.built",
+    "support.suite.chance",
+    "support.suite.leftovers",
+    "support.suite.no_process",
+    "support.suite.own_folder",
+    "support.suite.own_state",
+    "support.suite.shuffled",
+    "support.suite.watchdog",
+    "support.suite.workers",  # which uses the one before, and is used by the one after it
+    "support.suite.quiet",
+    "support.shim.talker",
+    "support.suite.virtual_tests",
 ]
 
 # The folders whose files take longest come first, since a worker takes a whole file and one that
@@ -42,7 +43,7 @@ def pytest_configure() -> None:
     """Makes this interpreter the ``python3`` of the programs that tests start.
 
     What must hold on any GPU, to the byte, is tested on one without friction; tests of the
-    calibrated ones ask for them (support/measured.py).
+    calibrated ones ask for them (support/sim/measured.py).
     """
     os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     # A run in the background of a shell ignores this one, and so would all that tests start.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.headers import COMPILER, CUDA, NVML, Interface, compiles, values
+from support.shim.headers import COMPILER, CUDA, NVML, Interface, compiles, values
 
 pytestmark = [
     pytest.mark.skipif(COMPILER is None, reason="no gcc"),

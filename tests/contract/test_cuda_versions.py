@@ -8,9 +8,9 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.hook_table import HookRow, read_hook_table
 from support import ROOT
-from support.cuda_names import NEWEST, Abi, abis, includes, symbols, versions
-from support.headers import COMPILER
-from support.symbols import exports
+from support.shim.cuda_names import NEWEST, Abi, abis, includes, symbols, versions
+from support.shim.headers import COMPILER
+from support.shim.symbols import exports
 
 ABSENT = ROOT / "libvgpu/sim/driver/absent.def"
 SIMULATED_VERSION = 13000

@@ -8,8 +8,8 @@ import pytest
 from libvgpu.hook_table import COVERAGE, format_table, read_hook_table, with_table
 from libvgpu.sim.spec import NEWEST_DRIVER
 from support import ROOT
-from support.exercise_runner import named
-from support.symbols import exports
+from support.exercise.runner import named
+from support.shim.symbols import exports
 
 SHIM = ROOT / "libvgpu/libvgpu.so"
 SIM = ROOT / "libvgpu/sim/lib"

@@ -6,8 +6,8 @@ import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from support import ROOT
-from support.headers import NVML
-from support.symbols import exports
+from support.shim.headers import NVML
+from support.shim.symbols import exports
 
 ENTRIES = ROOT / "libvgpu/sim/nvml/entries.def"
 OURS = ROOT / "libvgpu/include/vgpu/nvml_api.h"

@@ -3,8 +3,8 @@
 import pytest
 
 from libvgpu.hook_table import read_hook_table
-from support.headers import NVML
-from support.nvml_names import OTHERWISE, functions, functions_that_match, functions_that_show
+from support.shim.headers import NVML
+from support.shim.nvml_names import OTHERWISE, functions, functions_that_match, functions_that_show
 
 pytestmark = pytest.mark.skipif(
     NVML.path is None, reason=f"no {NVML.header}: install {NVML.package}"

@@ -4,8 +4,8 @@ from collections.abc import Generator
 
 import pytest
 
-from support import cluster_logs
-from support.real_cluster import RealCluster
+from support.cluster import logs as cluster_logs
+from support.cluster.real import RealCluster
 
 
 @pytest.hookimpl(wrapper=True)

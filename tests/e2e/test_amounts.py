@@ -3,8 +3,9 @@
 import pytest
 import yaml
 
-from support import ROOT, amount_pods, install
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT
+from support.cluster import amount_pods, install
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
     pytest.mark.network,

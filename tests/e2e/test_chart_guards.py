@@ -10,8 +10,8 @@ import pytest
 
 from deviceplugin.cleaning import __main__ as cleaning
 from deviceplugin.cleaning.seen_pods import HOST_PART
-from support import install
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster import install
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
     pytest.mark.network,

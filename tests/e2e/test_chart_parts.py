@@ -9,8 +9,9 @@ import yaml
 
 from deviceplugin.config.loading import load_config
 from deviceplugin.http.metric_names import METRICS
-from support import ROOT, install, policy_pods
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT
+from support.cluster import install, policy_pods
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
     pytest.mark.network,

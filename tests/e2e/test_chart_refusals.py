@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support import install
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster import install
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
     pytest.mark.network,

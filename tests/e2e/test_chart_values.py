@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support import install, kube_schemas
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster import install, kube_schemas
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
     pytest.mark.network,

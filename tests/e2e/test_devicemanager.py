@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from support.devicemanager import build, judged_node, missing, run_judge
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster.devicemanager import build, judged_node, missing, run_judge
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 JUDGE_SECONDS = 600  # a history takes 20 to 35 on a quiet machine
 #: Seed, steps, and what the history has besides pods of one and of several containers of both

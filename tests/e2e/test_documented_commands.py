@@ -13,14 +13,16 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, agent_image, control_plane, documented, kubernetes_versions, node_parts
-from support import administrator as administrators
-from support.administrator import REGISTRY, Administrator
-from support.chart_on_cluster import NAMESPACE, allocatable
-from support.cluster_pods import containers_of, runs, shape, total_inside
-from support.documented import Command
-from support.real_cluster import RealCluster, running_cluster
-from support.real_node import MARKS
+from support import ROOT
+from support.cluster import administrator as administrators
+from support.cluster import agent_image, control_plane, documented, kubernetes_versions
+from support.cluster.administrator import REGISTRY, Administrator
+from support.cluster.chart_on_cluster import NAMESPACE, allocatable
+from support.cluster.documented import Command
+from support.cluster.pods import containers_of, runs, shape, total_inside
+from support.cluster.real import RealCluster, running_cluster
+from support.node import parts as node_parts
+from support.node.real import MARKS
 from support.waiting import wait_until
 
 pytestmark = [*MARKS, pytest.mark.long]

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support import ROOT, documented, install, kube_schemas, policy_pods
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT
+from support.cluster import documented, install, kube_schemas, policy_pods
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 #: What an API server spends on one expression at most (on a policy ten times that), and how much

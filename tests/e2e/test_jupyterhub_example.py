@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, hub
+from support import ROOT
+from support.cluster import hub
 
 VALUES = ROOT / "deploy/examples/workloads/jupyterhub/values.yaml"
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}

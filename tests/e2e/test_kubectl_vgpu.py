@@ -17,13 +17,14 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, control_plane, kubernetes_versions, stand_in_agents
-from support.control_plane import ControlPlane, collection
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT
+from support.cluster import control_plane, kubernetes_versions, stand_in_agents
+from support.cluster.control_plane import ControlPlane, collection
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster.stand_in_agents import NAMESPACE, StandInAgent, make_pod, page, remove_pods
+from support.node.simulated import SimulatedNode
 from support.output_schemas import check
 from support.ports import held_port
-from support.simulated_node import SimulatedNode
-from support.stand_in_agents import NAMESPACE, StandInAgent, make_pod, page, remove_pods
 from support.waiting import PATIENCE_S, wait_until
 
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"

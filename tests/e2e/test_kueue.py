@@ -13,23 +13,18 @@ from typing import Any
 import pytest
 import yaml
 
-from support import (
-    ROOT,
-    agent_image,
-    cluster_logs,
-    control_plane,
-    go_modules,
-    kubernetes_versions,
-    node_image,
-    node_parts,
-)
-from support.chart_on_cluster import RELEASE, allocatable
-from support.cluster_pods import total_inside, uuid_inside
-from support.go_programs import GoPrograms
-from support.install import CHART
-from support.node_slices import GIB
-from support.real_cluster import RealCluster, running_cluster
-from support.real_node import MARKS
+from support import ROOT
+from support.cluster import agent_image, control_plane, go_modules, kubernetes_versions
+from support.cluster import logs as cluster_logs
+from support.cluster.chart_on_cluster import RELEASE, allocatable
+from support.cluster.go_programs import GoPrograms
+from support.cluster.install import CHART
+from support.cluster.pods import total_inside, uuid_inside
+from support.cluster.real import RealCluster, running_cluster
+from support.node import image as node_image
+from support.node import parts as node_parts
+from support.node.real import MARKS
+from support.node.slices import GIB
 from support.waiting import wait_until
 
 SOURCE, MODULE = ROOT / "tests/e2e/kueue", "sigs.k8s.io/kueue"

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, install, kube_schemas
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT
+from support.cluster import install, kube_schemas
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 EXAMPLES = ROOT / "deploy/examples/managed"
 FILES = sorted(EXAMPLES.glob("*-values.yaml"))

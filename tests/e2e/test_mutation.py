@@ -11,9 +11,9 @@ import pytest
 import yaml
 
 from deviceplugin.webhook.pod_patch import PodRules, patch
-from support import install, mutation_pods
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
-from support.json_patch import applied
+from support.cluster import install, mutation_pods
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster.json_patch import applied
 
 pytestmark = [
     pytest.mark.network,

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, install, kube_schemas, mutation_pods
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT
+from support.cluster import install, kube_schemas, mutation_pods
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
     pytest.mark.network,

@@ -24,11 +24,12 @@ import pytest
 import yaml
 
 from libvgpu import region
-from support import ROOT, surroundings
-from support.node_parts import missing
-from support.node_programs import LOOK_INSIDE, MAKE_A_NODE, SECOND_PROCESS, TO_THE_BYTE
-from support.node_slices import GIB, OUT_OF_MEMORY, asked, assert_slice_holds
-from support.real_node import MARKS, RealNode, example, example_config, idle_pod, running_node
+from support import ROOT
+from support.node.parts import missing
+from support.node.programs import LOOK_INSIDE, MAKE_A_NODE, SECOND_PROCESS, TO_THE_BYTE
+from support.node.real import MARKS, RealNode, example, example_config, idle_pod, running_node
+from support.node.slices import GIB, OUT_OF_MEMORY, asked, assert_slice_holds
+from support.suite import surroundings
 from support.waiting import wait_until
 
 #: The first two fill the GPU that they share, so that the other two of vgpu get the small one.

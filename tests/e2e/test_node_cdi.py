@@ -1,6 +1,6 @@
 """On a containerd that speaks CDI, GPUs come by name alone: its runc is runc (`make e2e-node`).
 
-containerd 2 is built from its module, like the kubelet. What `node_cdi` writes stands in for a spec
+containerd 2 is built from its module, like the kubelet. What `node.cdi` writes stands in for a spec
 that somebody else wrote, such as ``nvidia-ctk``; the agent's own is in `test_node_own_spec`.
 """
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from support import node_cdi
-from support.node_containerd import CdiContainerd
-from support.node_parts import build_containerd, missing, missing_containerd
-from support.node_programs import LOOK_INSIDE, SECOND_PROCESS
-from support.node_runc import LIBRARIES, LIBRARY_DIRECTORY
-from support.node_slices import OUT_OF_MEMORY, assert_slice_holds
-from support.real_node import MARKS, RealNode, example, example_config, idle_pod, running_node
+from support.node import cdi as node_cdi
+from support.node.containerd import CdiContainerd
+from support.node.parts import build_containerd, missing, missing_containerd
+from support.node.programs import LOOK_INSIDE, SECOND_PROCESS
+from support.node.real import MARKS, RealNode, example, example_config, idle_pod, running_node
+from support.node.runc import LIBRARIES, LIBRARY_DIRECTORY
+from support.node.slices import OUT_OF_MEMORY, assert_slice_holds
 
 PODS = ("vgpu-30", "mps-half")
 GPUS = ("a100-80g", "a100-80g")

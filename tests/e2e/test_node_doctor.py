@@ -4,11 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from support.doctor import Finding, of
-from support.node_parts import missing
-from support.node_slices import assert_slice_holds
+from support.node.doctor import Finding, of
+from support.node.parts import missing
+from support.node.real import MARKS, RealNode, example, example_config, running_node
+from support.node.slices import assert_slice_holds
 from support.output_schemas import check
-from support.real_node import MARKS, RealNode, example, example_config, running_node
 
 POD = "vgpu-30"
 RUNTIME = "/etc/containerd/config.toml"

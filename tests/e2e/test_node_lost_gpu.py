@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import faults
-from support.node_parts import missing
-from support.node_slices import GIB, assert_slice_holds
-from support.real_node import MARKS, RealNode, example, example_config, running_node
+from support.node.parts import missing
+from support.node.real import MARKS, RealNode, example, example_config, running_node
+from support.node.slices import GIB, assert_slice_holds
 from support.waiting import wait_until
 
 PODS = ("vgpu-30", "vgpu-70", "mps-half")

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 import pytest
 
 from deviceplugin.config.device_forms import DEFAULT_CDI_KIND
-from support.node_containerd import CdiContainerd
-from support.node_parts import build_containerd, missing, missing_containerd
-from support.node_programs import LOOK_INSIDE
-from support.node_runc import LIBRARIES, LIBRARY_DIRECTORY
-from support.node_slices import assert_slice_holds
-from support.real_node import MARKS, RealNode, example, example_config, running_node
+from support.node.containerd import CdiContainerd
+from support.node.parts import build_containerd, missing, missing_containerd
+from support.node.programs import LOOK_INSIDE
+from support.node.real import MARKS, RealNode, example, example_config, running_node
+from support.node.runc import LIBRARIES, LIBRARY_DIRECTORY
+from support.node.slices import assert_slice_holds
 
 PODS = ("vgpu-30", "mps-half")
 GPUS = ("a100-80g", "a100-80g")

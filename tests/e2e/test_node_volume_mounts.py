@@ -5,12 +5,12 @@ from collections.abc import Iterator
 import pytest
 
 from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
-from support.node_containerd import DebiansContainerd
-from support.node_parts import missing
-from support.node_programs import LOOK_INSIDE, SECOND_PROCESS
-from support.node_runc import LIBRARIES
-from support.node_slices import OUT_OF_MEMORY, assert_slice_holds
-from support.real_node import MARKS, RealNode, example, example_config, idle_pod, running_node
+from support.node.containerd import DebiansContainerd
+from support.node.parts import missing
+from support.node.programs import LOOK_INSIDE, SECOND_PROCESS
+from support.node.real import MARKS, RealNode, example, example_config, idle_pod, running_node
+from support.node.runc import LIBRARIES
+from support.node.slices import OUT_OF_MEMORY, assert_slice_holds
 
 PODS = ("vgpu-30", "mps-half")
 GPUS = ("a100-80g", "a100-80g")

@@ -20,10 +20,11 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, control_plane, install, kubernetes_versions
-from support.cluster_node import ClusterNode
-from support.control_plane import ControlPlane, collection
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT
+from support.cluster import control_plane, install, kubernetes_versions
+from support.cluster.control_plane import ControlPlane, collection
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster.node import ClusterNode
 from support.ports import held_port
 from support.waiting import PATIENCE_S, wait_until
 

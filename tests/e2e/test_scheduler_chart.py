@@ -12,8 +12,9 @@ import yaml
 
 from deviceplugin.scheduler.__main__ import main as command
 from deviceplugin.scheduler.binding import waking
-from support import ROOT, install, kube_schemas
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support import ROOT
+from support.cluster import install, kube_schemas
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
     pytest.mark.network,

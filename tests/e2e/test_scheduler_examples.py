@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
-from support import ROOT, go_modules, install, kube_schemas
-from support.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S, GoPrograms
+from support import ROOT
+from support.cluster import go_modules, install, kube_schemas
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S, GoPrograms
 
 EXAMPLES = ROOT / "deploy/examples/scheduler"
 READERS = GoPrograms(ROOT / "tests/e2e/scheduling", "the readers of schedulers' files")

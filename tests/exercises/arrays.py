@@ -4,7 +4,7 @@ import ctypes
 from ctypes import byref, c_size_t, c_uint, c_void_p
 from typing import Any
 
-from support.exercise import Driver, exercise
+from support.exercise.driver import Driver, exercise
 
 FLOAT = 0x20
 WIDTH, HEIGHT, DEPTH, CHANNELS, LEVELS = 1000, 500, 3, 2, 4

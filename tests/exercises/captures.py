@@ -3,8 +3,8 @@
 from ctypes import byref, c_size_t, c_void_p
 from typing import Any
 
-from support.exercise import Driver, exercise
-from support.exercise_kernel import Spin
+from support.exercise.driver import Driver, exercise
+from support.exercise.kernel import Spin
 
 SLICE = {"core_percent": 50}
 KERNEL_NS = 20_000

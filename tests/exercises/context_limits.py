@@ -2,8 +2,8 @@
 
 from ctypes import byref, c_size_t
 
-from support.driver_sizes import RAISED_BYTES, STACK
-from support.exercise import Driver, exercise
+from support.exercise.driver import Driver, exercise
+from support.exercise.driver_sizes import RAISED_BYTES, STACK
 
 MULTIPROCESSORS, THREADS_OF_EACH = 16, 39  # CUdevice_attribute
 ALLOCATION_BYTES = 512

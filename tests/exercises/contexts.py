@@ -3,7 +3,7 @@
 from ctypes import byref, c_uint64, c_void_p
 from typing import Any
 
-from support.exercise import MIB, Driver, exercise
+from support.exercise.driver import MIB, Driver, exercise
 
 
 def _created(driver: Driver, create: str, destroy: str, *arguments: Any) -> None:

@@ -6,10 +6,10 @@ import ctypes
 from ctypes import c_void_p
 from typing import Any
 
-from support.exercise import Driver, exercise
-from support.exercise_memory import Memory
-from support.exercise_share import SLICE as SLICE
-from support.exercise_share import Share
+from support.exercise.driver import Driver, exercise
+from support.exercise.memory import Memory
+from support.exercise.share import SLICE as SLICE
+from support.exercise.share import Share
 
 MEASURES = True
 BYTES = 64

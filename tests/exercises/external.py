@@ -5,9 +5,9 @@ import os
 from ctypes import byref, c_int, c_uint, c_uint64, c_ulonglong, c_void_p
 
 from exercises.vmm import Form
-from support.exercise import MIB, Driver, exercise
-from support.exercise_handles import Properties, foreign_memory
-from support.exercise_pool import FILE_DESCRIPTOR, ON_DEVICE, PINNED, Location
+from support.exercise.driver import MIB, Driver, exercise
+from support.exercise.handles import Properties, foreign_memory
+from support.exercise.pool import FILE_DESCRIPTOR, ON_DEVICE, PINNED, Location
 
 UNSIGNED_INT8 = 1
 

@@ -1,9 +1,9 @@
 """Exercises of fills of device memory: they wait for the share, and fill."""
 
-from support.exercise import Driver, exercise
-from support.exercise_memory import Memory
-from support.exercise_share import SLICE as SLICE
-from support.exercise_share import Share
+from support.exercise.driver import Driver, exercise
+from support.exercise.memory import Memory
+from support.exercise.share import SLICE as SLICE
+from support.exercise.share import Share
 
 MEASURES = True
 WIDTH, PITCH, HEIGHT = 16, 32, 2

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from typing import Any
 
-from support.device_code import ptx
-from support.exercise import Driver, exercise
+from support.exercise.driver import Driver, exercise
+from support.shim.device_code import ptx
 
 NO_OPTIONS = (None, None, 0, None, None, 0)
 STACK, KERNEL_NODE = 0, 0

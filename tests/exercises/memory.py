@@ -2,7 +2,7 @@
 
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 
-from support.exercise import MIB, Driver, exercise
+from support.exercise.driver import MIB, Driver, exercise
 
 ATTACH_GLOBAL = 1
 PIECE = 5 * MIB

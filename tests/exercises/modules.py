@@ -4,8 +4,8 @@ import tempfile
 from ctypes import byref, c_size_t, c_uint64, c_void_p
 from typing import Any
 
-from support.device_code import kernel, ptx
-from support.exercise import MIB, Driver, exercise
+from support.exercise.driver import MIB, Driver, exercise
+from support.shim.device_code import kernel, ptx
 
 NO_OPTIONS = (None, None, 0, None, None, 0)
 

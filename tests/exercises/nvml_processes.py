@@ -4,8 +4,8 @@ import os
 from ctypes import byref, c_uint
 from typing import Any
 
-from support.exercise import Driver, exercise
-from support.exercise_nvml import (
+from support.exercise.driver import Driver, exercise
+from support.exercise.nvml import (
     NvmlProcess,
     ProcessDetail,
     ProcessDetails,

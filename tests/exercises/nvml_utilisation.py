@@ -5,9 +5,9 @@ import time
 from ctypes import byref, c_uint
 from typing import Any
 
-from support.exercise import Driver, exercise
-from support.exercise_kernel import Spin
-from support.exercise_nvml import (
+from support.exercise.driver import Driver, exercise
+from support.exercise.kernel import Spin
+from support.exercise.nvml import (
     DeviceSample,
     NvmlSamples,
     PerformanceStates,

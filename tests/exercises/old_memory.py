@@ -6,7 +6,7 @@ back. The slice's own refusals are those that it counts.
 
 from ctypes import byref, c_size_t, c_uint, c_uint64
 
-from support.exercise import MIB, Driver, exercise
+from support.exercise.driver import MIB, Driver, exercise
 
 
 def _taken(driver: Driver, symbol: str, bytes: int, *arguments: object) -> None:

@@ -3,7 +3,7 @@
 import ctypes
 from ctypes import byref, c_uint64, c_void_p
 
-from support.exercise import MIB, Driver, exercise
+from support.exercise.driver import MIB, Driver, exercise
 
 RESOURCE_SM = 1
 RESOURCE_BYTES = 256  # more than CUdevResource has

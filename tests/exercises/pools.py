@@ -2,8 +2,8 @@
 
 from ctypes import byref, c_uint64, c_void_p
 
-from support.exercise import MIB, Driver, exercise
-from support.exercise_pool import ON_DEVICE, ON_HOST, PINNED, Location, properties
+from support.exercise.driver import MIB, Driver, exercise
+from support.exercise.pool import ON_DEVICE, ON_HOST, PINNED, Location, properties
 
 RELEASE_THRESHOLD = 4
 PIECE = 8 * MIB

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from ctypes import byref, c_int, c_uint64, c_void_p
 from typing import Any
 
-from support.exercise import MIB, Driver, exercise
-from support.exercise_pool import FILE_DESCRIPTOR, properties
+from support.exercise.driver import MIB, Driver, exercise
+from support.exercise.pool import FILE_DESCRIPTOR, properties
 
 PIECE = 8 * MIB
 HANDLE_BYTES = 64

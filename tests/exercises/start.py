@@ -4,7 +4,7 @@ from ctypes import byref, c_int, c_void_p
 from pathlib import Path
 from typing import Any
 
-from support.exercise import Driver, exercise
+from support.exercise.driver import Driver, exercise
 
 CUDA_11_8, CUDA_12_1 = 11080, 12010
 DEFAULT_FLAGS = 0

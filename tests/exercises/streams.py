@@ -3,8 +3,8 @@
 from ctypes import byref, c_void_p
 
 from exercises.waits import KERNEL_NS, WARM_UP_LAUNCHES, ends_budgets
-from support.exercise import Driver, exercise
-from support.exercise_kernel import Spin
+from support.exercise.driver import Driver, exercise
+from support.exercise.kernel import Spin
 
 SLICE = {"core_percent": 50}
 MEASURES = True

@@ -3,7 +3,7 @@
 import ctypes
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
 
-from support.exercise import MIB, Driver, exercise
+from support.exercise.driver import MIB, Driver, exercise
 
 
 class NvmlMemory(ctypes.Structure):

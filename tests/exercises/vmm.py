@@ -3,9 +3,9 @@
 import ctypes
 from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 
-from support.exercise import Driver, exercise
-from support.exercise_handles import Properties, TeamProperties
-from support.exercise_pool import ON_DEVICE, PINNED, Location
+from support.exercise.driver import Driver, exercise
+from support.exercise.handles import Properties, TeamProperties
+from support.exercise.pool import ON_DEVICE, PINNED, Location
 
 GPUS = 2  # one alone has no multicast objects
 TILE_POOL = 1

@@ -5,9 +5,9 @@ import time
 from ctypes import byref, c_uint64, c_void_p
 from typing import Any
 
-from support.exercise import Driver, exercise
-from support.exercise_kernel import Spin
-from support.exercise_memory import Memory
+from support.exercise.driver import Driver, exercise
+from support.exercise.kernel import Spin
+from support.exercise.memory import Memory
 
 SLICE = {"core_percent": 50}
 MEASURES = True

@@ -9,10 +9,10 @@ import pytest
 from benchmarks.gpu import Gpu
 from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
-from support.driver_sizes import Sizes
-from support.exercise_process import Result
-from support.exercise_runner import run_on, sizes_of
-from support.gpu_to_test import gpu_to_test
+from support.exercise.driver_sizes import Sizes
+from support.exercise.gpu_to_test import gpu_to_test
+from support.exercise.process import Result
+from support.exercise.runner import run_on, sizes_of
 
 
 @dataclass
@@ -35,7 +35,7 @@ class GpuRun:
         """Returns what one exercise came to.
 
         A file of them runs once, and again when one of its results is asked for again: then a
-        measurement is repeated (`support.quiet`).
+        measurement is repeated (`support.suite.quiet`).
         """
         if family not in self._results or (family, name) in self._told:
             self._told -= {told for told in self._told if told[0] == family}

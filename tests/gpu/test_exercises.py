@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from support.exercise_runner import exercises_of, families, measures
+from support.exercise.runner import exercises_of, families, measures
 
 pytestmark = pytest.mark.gpu
 

@@ -32,12 +32,12 @@ from support.warm_program import Program, readable
 
 #: What a server loads, by its kind: the word ``-c``, a module's name or the first part of it.
 _LOADED = {
-    "-c": ("json", "threading", "support.cuda_client"),
+    "-c": ("json", "threading", "support.shim.cuda_client"),
     "vgpuctl": ("vgpuctl",),
     "deviceplugin": ("deviceplugin.__main__",),
     "deviceplugin.scheduler": ("deviceplugin.scheduler.__main__",),
     "pytest": ("_pytest", "psutil._pslinux"),
-    "support.exercise_process": ("support.exercise_process",),
+    "support.exercise.process": ("support.exercise.process",),
 }
 #: What may end with threads at work, and so ends as any Python program does.
 _WITH_THREADS = ("deviceplugin", "deviceplugin.scheduler")

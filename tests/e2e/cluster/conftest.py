@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from support import agent_image, cluster_logs, control_plane, kubernetes_versions, node_parts
-from support.chart_on_cluster import GPUS, PODS, install
-from support.cluster_pods import runs
-from support.real_cluster import RealCluster, running_cluster
-from support.real_node import example
+from support.cluster import agent_image, control_plane, kubernetes_versions
+from support.cluster import logs as cluster_logs
+from support.cluster.chart_on_cluster import GPUS, PODS, install
+from support.cluster.pods import runs
+from support.cluster.real import RealCluster, running_cluster
+from support.node import parts as node_parts
+from support.node.real import example
 from support.waiting import wait_until
 
 #: What the examples say when they start is of the first config; the last file takes the chart away.

@@ -1,11 +1,11 @@
 """Edits of the chart's ConfigMap, which hold in pods that run; how soon, benchmarks measure."""
 
 from libvgpu import allocation_dirs, region
-from support.chart_on_cluster import config, edit
-from support.cluster_pods import assert_they_run_on, containers, total_inside
-from support.node_slices import GIB
-from support.real_cluster import RealCluster
-from support.real_node import MARKS
+from support.cluster.chart_on_cluster import config, edit
+from support.cluster.pods import assert_they_run_on, containers, total_inside
+from support.cluster.real import RealCluster
+from support.node.real import MARKS
+from support.node.slices import GIB
 from support.waiting import wait_until
 
 pytestmark = MARKS

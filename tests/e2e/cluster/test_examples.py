@@ -2,10 +2,10 @@
 
 import json
 
-from support.chart_on_cluster import PODS, allocatable
-from support.node_slices import OUT_OF_MEMORY, asked
-from support.real_cluster import RealCluster
-from support.real_node import MARKS, example
+from support.cluster.chart_on_cluster import PODS, allocatable
+from support.cluster.real import RealCluster
+from support.node.real import MARKS, example
+from support.node.slices import OUT_OF_MEMORY, asked
 from support.waiting import wait_until
 
 #: How far a share of 3 s may be off on a machine that does other things; benchmarks measure it.

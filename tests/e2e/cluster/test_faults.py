@@ -7,10 +7,10 @@ import pytest
 
 from deviceplugin.inventory.health import XID_COUNTS_S
 from libvgpu.sim import faults
-from support.chart_on_cluster import allocatable
-from support.cluster_pods import assert_they_run_on, containers
-from support.real_cluster import RealCluster
-from support.real_node import MARKS
+from support.cluster.chart_on_cluster import allocatable
+from support.cluster.pods import assert_they_run_on, containers
+from support.cluster.real import RealCluster
+from support.node.real import MARKS
 from support.waiting import PATIENCE_S, wait_until
 
 #: No pod of the examples is on these.

@@ -13,8 +13,8 @@ import pytest
 
 from deviceplugin.store.spare_files import COUNT
 from libvgpu import allocation_dirs
-from support.chart_on_cluster import NAMESPACE, all_are_ready, allocatable, pods_of_part
-from support.cluster_pods import (
+from support.cluster.chart_on_cluster import NAMESPACE, all_are_ready, allocatable, pods_of_part
+from support.cluster.pods import (
     assert_they_run_on,
     containers,
     deployment,
@@ -22,12 +22,12 @@ from support.cluster_pods import (
     running_of,
     total_inside,
 )
-from support.given_units import assert_nothing_is_given_twice
-from support.held_locks import held_locks
-from support.node_slices import GIB
-from support.real_cluster import RealCluster
-from support.real_node import MARKS
+from support.cluster.real import RealCluster
+from support.node.real import MARKS
+from support.node.slices import GIB
+from support.shim.held_locks import held_locks
 from support.waiting import wait_until
+from support.world.given_units import assert_nothing_is_given_twice
 
 CORE, MEMORY = 60, 10
 

@@ -9,9 +9,9 @@ from functools import partial
 import pytest
 import yaml
 
-from support.cluster_pods import phase, runs, shape
-from support.real_cluster import RealCluster
-from support.real_node import MARKS
+from support.cluster.pods import phase, runs, shape
+from support.cluster.real import RealCluster
+from support.node.real import MARKS
 from support.waiting import wait_until
 
 pytestmark = MARKS

@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from support.chart_on_cluster import NAMESPACE, PODS, all_are_ready, allocatable
-from support.cluster_pods import (
+from support.cluster.chart_on_cluster import NAMESPACE, PODS, all_are_ready, allocatable
+from support.cluster.pods import (
     assert_they_run_on,
     container_ids,
     containers,
@@ -16,11 +16,11 @@ from support.cluster_pods import (
     total_inside,
     uuid_inside,
 )
-from support.given_units import assert_nothing_is_given_twice
-from support.node_slices import GIB
-from support.real_cluster import RealCluster
-from support.real_node import MARKS, example
+from support.cluster.real import RealCluster
+from support.node.real import MARKS, example
+from support.node.slices import GIB
 from support.waiting import wait_until
+from support.world.given_units import assert_nothing_is_given_twice
 
 CORE, MEMORY = 60, 10
 

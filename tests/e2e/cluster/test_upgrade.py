@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from support.chart_on_cluster import (
+from support.cluster.chart_on_cluster import (
     NAMESPACE,
     PODS,
     RELEASE,
@@ -17,11 +17,11 @@ from support.chart_on_cluster import (
     pods_of_part,
     values_file,
 )
-from support.cluster_pods import assert_they_run_on, containers, runs, shape, total_inside
-from support.install import CHART
-from support.node_slices import asked
-from support.real_cluster import RealCluster
-from support.real_node import MARKS, example
+from support.cluster.install import CHART
+from support.cluster.pods import assert_they_run_on, containers, runs, shape, total_inside
+from support.cluster.real import RealCluster
+from support.node.real import MARKS, example
+from support.node.slices import asked
 from support.waiting import wait_until
 
 pytestmark = MARKS

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 import yaml
 
-from support.chart_on_cluster import WORKLOADS
-from support.real_cluster import RealCluster
-from support.real_node import MARKS
+from support.cluster.chart_on_cluster import WORKLOADS
+from support.cluster.real import RealCluster
+from support.node.real import MARKS
 from support.waiting import wait_until
 
 pytestmark = MARKS

@@ -15,7 +15,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from support.devicemanager import build, judged_node, run_judge
+from support.cluster.devicemanager import build, judged_node, run_judge
 
 REPEATS = 3
 ATTEMPT_S = 300.0

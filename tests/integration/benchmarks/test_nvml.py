@@ -13,7 +13,7 @@ CODE = """
 import json, os
 from benchmarks.nvml import open_nvml
 from libvgpu.errors import VgpuError
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 check(driver.cuMemAlloc(5 << 20))
 with open_nvml() as nvml:

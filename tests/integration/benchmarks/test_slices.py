@@ -17,7 +17,7 @@ from libvgpu.errors import RegionError
 from libvgpu.ledger_view import read_ledger
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 from support.waiting import wait_until
 
 MIB = 1 << 20
@@ -66,7 +66,7 @@ def test_the_ledger_is_read_as_the_host_reads_it(
 ) -> None:
     held = slice_of(machine, memory_bytes=64 * MIB)
     holder = held.start(
-        "from support.cuda_client import *\n"
+        "from support.shim.cuda_client import *\n"
         "open_context()\n"
         f"check(driver.cuMemAlloc({5 * MIB}))\n"
         "print('held', flush=True)\n"

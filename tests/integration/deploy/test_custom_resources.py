@@ -10,7 +10,8 @@ import jsonschema
 import pytest
 import yaml
 
-from support import ROOT, go_modules, kube_schemas
+from support import ROOT
+from support.cluster import go_modules, kube_schemas
 
 EXAMPLES = ROOT / "deploy/examples"
 REQUIRED = ROOT / "tests/e2e/crds"

@@ -22,10 +22,10 @@ from benchmarks.extender_nodes import NAMESPACE, cluster_of
 from benchmarks.simulated_cluster.extender_process import running_extender
 from libvgpu.errors import UsageError
 from support import ROOT
-from support.control_plane import UNMARKED
-from support.leftovers import MARK
-from support.rule_cases import not_exported
-from support.simulated_node import SimulatedNode
+from support.cluster.control_plane import UNMARKED
+from support.cluster.rule_cases import not_exported
+from support.node.simulated import SimulatedNode
+from support.suite.leftovers import MARK
 from support.waiting import wait_until
 
 DASHBOARDS = dashboards()

@@ -20,7 +20,8 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 from deploy.image import locks
 from deploy.image.building import ENTRYPOINT, OUTPUT, SBOM_PATH, Built, Order, build
 from deploy.image.downloads import Unreachable
-from support import ROOT, agent_image
+from support import ROOT
+from support.cluster import agent_image
 
 #: What builds the project needs packages that are not there, and the shim is no module.
 IMPORT_ALL = """

@@ -12,7 +12,7 @@ import yaml
 from deviceplugin.config.device_forms import ListStrategy
 from deviceplugin.config.loading import parse_config
 from support import ROOT
-from support.chart_values import laid_over, values_of
+from support.cluster.chart_values import laid_over, values_of
 
 EXAMPLES = ROOT / "deploy/examples/managed"
 FILES = sorted(EXAMPLES.glob("*-values.yaml"))

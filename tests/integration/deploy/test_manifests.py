@@ -31,8 +31,9 @@ from deviceplugin.store.shim_builds import CONTAINER_DIRECTORY
 from deviceplugin.store.slice_files import PRELOAD_FILE
 from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.limits import Family
-from support import ROOT, install
+from support import ROOT
 from support.api_server.cluster_server import ClusterServer
+from support.cluster import install
 from support.waiting import wait_until
 
 Object = dict[str, Any]

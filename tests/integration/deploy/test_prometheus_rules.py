@@ -1,6 +1,6 @@
 """The rules of the chart by Prometheus' own tool: each alert fires when it should, and not else.
 
-Numbers and patience of the rules are held to by the cases (`support.rule_cases`), in the gate, too.
+The cases (`support.cluster.rule_cases`) hold to the rules' numbers and patience, in the gate, too.
 The long form shows that a rule with another number fails them. The metrics in the rules are those
 that the agent and the extender export.
 """
@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from support import ROOT
-from support.rule_cases import (
+from support.cluster.rule_cases import (
     ALERTS,
     CASES,
     NODE,
@@ -30,7 +30,7 @@ from support.rule_cases import (
     seconds_of,
     series,
     step_s,
-)  # fmt: skip
+)
 
 
 @pytest.fixture(autouse=True)

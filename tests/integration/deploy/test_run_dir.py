@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from support import ROOT, install
+from support import ROOT
+from support.cluster import install
 from support.waiting import PATIENCE_S
 
 pytestmark = [

@@ -14,7 +14,7 @@ from libvgpu._build import build_library
 from libvgpu._compile import Compiler, compile_all, find_compiler, link, said_of
 from libvgpu.errors import VgpuError
 from support import ROOT
-from support.symbols import exports
+from support.shim.symbols import exports
 from support.waiting import PATIENCE_S
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")

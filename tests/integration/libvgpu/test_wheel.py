@@ -16,7 +16,7 @@ import pytest
 
 from libvgpu._build import outputs
 from support import ROOT
-from support.on_build import TESTS_SECONDS, assert_tests_pass_on
+from support.suite.on_build import TESTS_SECONDS, assert_tests_pass_on
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * TESTS_SECONDS)]
 NEWEST_GLIBC = (2, 17)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from support import go_programs
-from support.go_programs import MOST_KEPT, GoPrograms
+from support.cluster import go_programs
+from support.cluster.go_programs import MOST_KEPT, GoPrograms
 
 #: It writes a program, and ends in the middle of the next one where it is told to.
 GO = """\

@@ -18,8 +18,8 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, parse_spec
 from libvgpu.sim.calibration import find_calibration
 from support import CLIENT_PATH, ROOT, warm
-from support.exercise_runner import exercises_of, families, measures
-from support.slices import Slice
+from support.exercise.runner import exercises_of, families, measures
+from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
 #: What one real GPU cannot do with the settings that it comes with.
@@ -38,7 +38,7 @@ SKIPPED["vmm-multicast_by_device"] = SKIPPED["vmm-multicast"]
 
 LOOK = """
 from libvgpu.errors import VgpuError
-from support.gpu_to_test import gpu_to_test
+from support.exercise.gpu_to_test import gpu_to_test
 try:
     with gpu_to_test() as gpu:
         print("fit:", gpu.title)
@@ -46,7 +46,7 @@ except VgpuError as error:
     print("refused:", error.message)
 """
 HOLD = """
-from support.cuda_client import open_context
+from support.shim.cuda_client import open_context
 open_context()
 print("holding", flush=True)
 input()

@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from support import CLIENT_PATH, ROOT, warm
-from support.leftovers import MARK
+from support.suite.leftovers import MARK
 from support.waiting import PATIENCE_S, wait_until
 
 PROGRAMS = {

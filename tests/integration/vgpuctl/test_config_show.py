@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import warm
-from support.in_process_node import CONFIG, InProcessNode, running_node
+from support.node.in_process import CONFIG, InProcessNode, running_node
 
 
 def show(*arguments: str) -> "subprocess.CompletedProcess[str]":

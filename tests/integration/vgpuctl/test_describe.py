@@ -13,9 +13,9 @@ import pytest
 
 from deviceplugin.testing import AdmissionFailed
 from support import warm
-from support.leftovers import MARK
-from support.own_folder import SHORT
-from support.simulated_node import SimulatedNode
+from support.node.simulated import SimulatedNode
+from support.suite.leftovers import MARK
+from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
 
 CONFIG = """\

@@ -18,9 +18,9 @@ import pytest
 
 from libvgpu.allocation_dirs import META
 from support import CLIENT_PATH, ROOT
-from support.doctor import Finding, doctor, of, put
-from support.own_folder import SHORT
-from support.simulated_node import SimulatedNode
+from support.node.doctor import Finding, doctor, of, put
+from support.node.simulated import SimulatedNode
+from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
 
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"

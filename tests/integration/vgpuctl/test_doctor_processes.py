@@ -18,12 +18,12 @@ from deviceplugin.watch.process_attribution import place_of
 from deviceplugin.watch.procfs import read_mounts
 from support import warm
 from support.api_server.cluster_server import ClusterServer
-from support.doctor import Finding, doctor, of, put
-from support.fake_proc import UID, FakeProc, mount_line, pod_path
-from support.in_process_node import running_node
-from support.own_folder import SHORT
+from support.node.doctor import Finding, doctor, of, put
+from support.node.fake_proc import UID, FakeProc, mount_line, pod_path
+from support.node.in_process import running_node
+from support.node.watched import HOLD, Contained, WatchedNode, can_contain
+from support.suite.own_folder import SHORT
 from support.waiting import wait_until
-from support.watched_node import HOLD, Contained, WatchedNode, can_contain
 from vgpuctl.agent_client import metrics_page
 from vgpuctl.doctor.image_checks import needed_glibc
 

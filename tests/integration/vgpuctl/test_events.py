@@ -15,7 +15,7 @@ from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.store.event_file import EventFile
 from deviceplugin.testing import AdmissionFailed
 from support import ROOT, warm
-from support.in_process_node import InProcessNode, running_node
+from support.node.in_process import InProcessNode, running_node
 
 
 def events(state_dir: Path, *options: str) -> "subprocess.CompletedProcess[str]":

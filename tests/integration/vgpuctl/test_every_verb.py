@@ -26,9 +26,9 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice
 from deviceplugin.store.event_file import EventFile
 from support import ROOT, warm
+from support.node.simulated import SimulatedNode
 from support.output_schemas import check
-from support.own_folder import SHORT
-from support.simulated_node import SimulatedNode
+from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.cli import cli
 from vgpuctl.output.schemas import OUTPUTS

@@ -18,9 +18,10 @@ import pytest
 
 from deviceplugin.config.loading import parse_config
 from deviceplugin.store.event_file import KeptEvent
-from support import ROOT, stand_in_kubectl, warm
+from support import ROOT, warm
+from support.cluster import stand_in_kubectl
+from support.cluster.stand_in_agents import page
 from support.output_schemas import check
-from support.stand_in_agents import page
 from support.terminal import RESTORED, Terminal
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import (

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from support import ROOT, warm
-from support.in_process_node import InProcessNode, running_node
+from support.node.in_process import InProcessNode, running_node
 from support.waiting import PATIENCE_S
 
 

@@ -13,9 +13,9 @@ from deviceplugin.policy.gpu_numbers import GpuRecord, RecordedGpu
 from deviceplugin.store.kept_config import KeptConfig
 from libvgpu.sim import Machine, parse_spec
 from support import warm
-from support.own_folder import SHORT
-from support.sim_programs import finish, start
-from support.simulated_node import SimulatedNode
+from support.node.simulated import SimulatedNode
+from support.sim.programs import finish, start
+from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
 
 MIX = "version: v1\nmig:\n- {devices: [0], profiles: {3g.20gb: 1, 2g.10gb: 1, 1g.5gb: 1}}\n"

@@ -10,7 +10,7 @@ import pytest
 
 from libvgpu import allocation_dirs, region
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
-from support.own_folder import SHORT
+from support.suite.own_folder import SHORT
 from vgpuctl.__main__ import main
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from support import CLIENT_PATH, warm
+from support.node.simulated import SimulatedNode
 from support.output_schemas import check
-from support.own_folder import SHORT
-from support.simulated_node import SimulatedNode
+from support.suite.own_folder import SHORT
 from support.waiting import wait_until
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")

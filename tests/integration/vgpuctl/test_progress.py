@@ -10,7 +10,7 @@ import tempfile
 import pytest
 
 from support import ROOT
-from support.own_folder import SHORT
+from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S
 
 VERBS = ("doctor -o json", "support-bundle b.tar.gz", "status -o json", "metrics", "config show")

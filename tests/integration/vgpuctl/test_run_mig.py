@@ -24,7 +24,7 @@ print(json.dumps([nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByInde
 """
 MEMORY = """
 import json
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 open_context()
 uuid = bytes(check(driver.cuDeviceGetUuid(0)).bytes).hex()
@@ -38,7 +38,7 @@ print(json.dumps(dict(uuid=uuid, total=total, sms=sms, code=code, devices=check(
 """
 SHARE = """
 import json
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 open_context()
 spinner = Spinner(5_000_000)
@@ -150,7 +150,7 @@ said = subprocess.run([sys.executable, "-m", "vgpuctl", "sim", "list", "-o", "js
                       text=True, capture_output=True).stdout
 print(json.dumps(said))
 """
-    holds = "from support.cuda_client import *\ncheck(driver.cuInit(0))\nopen_context()" + ask
+    holds = "from support.shim.cuda_client import *\ncheck(driver.cuInit(0))\nopen_context()" + ask
     (busy,) = json.loads(ctl.said("sim", "run", MACHINE, "--", sys.executable, "-c", holds))
     assert busy["gpus"][0]["clients"] == 1
     assert busy["gpus"][0]["memory_used_bytes"] > 0

@@ -19,8 +19,8 @@ from libvgpu.errors import MpsError, UsageError
 from libvgpu.limits import Family
 from libvgpu.sim import PROFILES, Machine
 from support import CLIENT_PATH, warm
-from support.mps_control import TOOL, Control, is_gone
-from support.own_folder import SHORT
+from support.sim.mps_control import TOOL, Control, is_gone
+from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import mps_server
 

@@ -13,7 +13,7 @@ import pytest
 from libvgpu import region
 from libvgpu.limits import ComputeMode
 from support import CLIENT_PATH, warm
-from support.grants import FREE, NONE, grant_mode
+from support.shim.grants import FREE, NONE, grant_mode
 from support.waiting import bar, wait_until
 
 TAKEOVER_S = 1.0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from support import CLIENT_PATH, warm
-from support.talker import Talker
+from support.shim.talker import Talker
 
 GIB = 1 << 30
 OUT_OF_MEMORY = 2

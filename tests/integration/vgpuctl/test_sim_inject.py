@@ -165,7 +165,7 @@ def test_a_machine_in_use_is_not_removed(box: Machine) -> None:
         [
             sys.executable,
             "-c",
-            "from support.cuda_client import *; open_context(); print(1, flush=True); input()",
+            "from support.shim.cuda_client import *; open_context(); print(1, flush=True); input()",
         ],
         env=box.environment({**os.environ, "PYTHONPATH": CLIENT_PATH}),
         stdin=subprocess.PIPE,

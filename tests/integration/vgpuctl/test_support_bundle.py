@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from support import ROOT, open_to_others, warm
-from support.own_folder import SHORT
-from support.simulated_node import SimulatedNode
+from support.node.simulated import SimulatedNode
+from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S
 
 CONFIG = """\

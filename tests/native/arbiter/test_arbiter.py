@@ -20,7 +20,7 @@ from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_limits, write_limits
 from libvgpu.sharing_mode import Mode
 from support import ROOT
-from support.ringers import WEIGHT, Ringer, make_tenant
+from support.shim.ringers import WEIGHT, Ringer, make_tenant
 from support.waiting import PATIENCE_S, wait_until
 
 NONE, FREE, WINDOWS = lib.VGPU_GRANT_NONE, lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS

@@ -7,7 +7,7 @@ that the lower cap leaves.
 import pytest
 
 from support import Compile
-from support.throttle_model import run_case
+from support.shim.throttle_model import run_case
 
 MS = 1_000_000
 KERNELS, KERNEL_NS, COLLECTIVE_NS = 5, MS, MS // 20

@@ -9,7 +9,7 @@ import functools
 import pytest
 
 from support import Compile
-from support.throttle_model import Seen, run_case
+from support.shim.throttle_model import Seen, run_case
 
 KERNEL_NS = 20_000
 MS = 1_000_000

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 
 from support import IS_LONG, Compile
-from support.native_programs import shim_files
+from support.shim.native_programs import shim_files
 from support.waiting import PATIENCE_S
 
 MILLISECONDS = 3000 if IS_LONG else 300

@@ -2,7 +2,7 @@
 
 Their launches overtake each other on the way to the driver, and their kernels overlap on the GPU.
 How threads interleave, and when one loses its processor, is decided by a seed
-(``support.virtual_time``).
+(``support.shim.virtual_time``).
 """
 
 from dataclasses import replace
@@ -14,9 +14,9 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.calibration import find_calibration
 from support import IS_LONG, Compile
-from support.simulated_driver import driver_version
-from support.slices import make_slice
-from support.virtual_time import Chance, run
+from support.shim.slices import make_slice
+from support.shim.virtual_time import Chance, run
+from support.sim.driver import driver_version
 
 CORE_PERCENT = 20  # of those with several threads
 GIB = 1 << 30

@@ -8,7 +8,7 @@ import statistics
 import pytest
 
 from support import IS_LONG, Compile
-from support.throttle_model import Seen, run_case
+from support.shim.throttle_model import Seen, run_case
 
 US = 1000
 LAUNCHES_PER_PAIR = 50

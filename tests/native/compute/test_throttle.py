@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 from support import Compile
-from support.throttle_model import run_case
+from support.shim.throttle_model import run_case
 
 US = 1000
 CHANGE_PART_NS = 50 * US  # of a change of processes, which who waited for its cap pays

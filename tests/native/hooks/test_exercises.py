@@ -3,8 +3,8 @@
 import pytest
 
 from libvgpu.sim.spec import NEWEST_DRIVER
-from support.exercise_runner import families, measures, run_family
-from support.simulated_driver import driver_version
+from support.exercise.runner import families, measures, run_family
+from support.sim.driver import driver_version
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from support import ROOT, Compile
-from support.native_programs import shim_files
+from support.shim.native_programs import shim_files
 from support.waiting import PATIENCE_S
 
 NAMES = ("local_memory", "local_functions", "local_hand_out")

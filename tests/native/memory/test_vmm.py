@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from support import IS_LONG, ROOT, Compile
-from support.native_programs import shim_files
+from support.shim.native_programs import shim_files
 from support.waiting import PATIENCE_S
 
 NAMES = ("vmm", "vmm_books", "vmm_records", "vmm_ranges", "vmm_address", "vmm_tiles",

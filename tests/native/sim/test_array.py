@@ -5,10 +5,10 @@ import json
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 ARRAYS = """
-from support.cuda_arrays import *
+from support.shim.cuda_arrays import *
 open_context()
 def free(): return check(cuda.cuMemGetInfo())[0]
 def cost(make, destroy):

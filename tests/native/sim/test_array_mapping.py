@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
-from support.sim_sharing import VMM
+from support.sim.programs import run
+from support.sim.sharing import VMM
 
 MAPPING = (
     VMM
     + """
-from support.cuda_arrays import *
+from support.shim.cuda_arrays import *
 DEFERRED, SPARSE = cuda.CUDA_ARRAY3D_DEFERRED_MAPPING, cuda.CUDA_ARRAY3D_SPARSE
 LAYERED = cuda.CUDA_ARRAY3D_LAYERED
 KINDS = cuda.CUarraySparseSubresourceType

@@ -7,7 +7,7 @@ import pytest
 
 from libvgpu.errors import UsageError
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run, start
+from support.sim.programs import run, start
 from support.waiting import PATIENCE_S
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -115,7 +115,7 @@ say(bytes=[after.count(i + 1) for i in range(4)], full=full, freed=backed())
 
 def test_pools_arrays_and_managed_memory_count_as_well(machine: Machine) -> None:
     code = """
-from support.cuda_arrays import *
+from support.shim.cuda_arrays import *
 counts = []
 pooled = check(cuda.cuMemAllocAsync(MIB, 0))
 check(cuda.cuMemsetD8Async(pooled, 7, MIB, 0)); counts.append(backed())

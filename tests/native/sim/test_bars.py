@@ -12,7 +12,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import DeviceBooks, Machine
 from support import IS_LONG, Compile
-from support.sim_programs import busy, shares, start
+from support.sim.programs import busy, shares, start
 from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.timing

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
-from support.measured import MIB, SHOWN, measured_machine, said_by, shown_memory
-from support.sim_programs import finish, start
-from support.sim_sharing import pair
+from support.sim.measured import MIB, SHOWN, measured_machine, said_by, shown_memory
+from support.sim.programs import finish, start
+from support.sim.sharing import pair
 
 INVALID_VALUE, OUT_OF_MEMORY = 1, 2
 KEYS = ("grew", "distinct_2mib", "most_in_one", "gap", "half_freed", "all_freed")

@@ -8,7 +8,7 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.calibration import call_names, find_calibration
-from support.sim_programs import run
+from support.sim.programs import run
 
 H100 = find_calibration("h100")
 COST_NS = dict(zip(call_names(), H100.call_ns, strict=True))

@@ -3,7 +3,7 @@
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_graphs import said
+from support.sim.graphs import said
 
 INVALID_VALUE, ILLEGAL_STATE = 1, 401
 UNSUPPORTED, INVALIDATED, MERGE, UNMATCHED, UNJOINED = 900, 901, 902, 903, 904

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import Machine
-from support.measured import MIB, SHOWN, measured_machine, said_by, shown_launch, shown_memory
+from support.sim.measured import MIB, SHOWN, measured_machine, said_by, shown_launch, shown_memory
 
 INVALID_VALUE, OUT_OF_MEMORY = 1, 2
 THREADS = 2048 * 132

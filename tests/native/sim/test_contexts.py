@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 MIB = 1 << 20
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, UNSUPPORTED_LIMIT = 1, 2, 201, 215

@@ -3,13 +3,13 @@
 import json
 
 from libvgpu.sim import Machine
-from support.sim_programs import finish, run, start
+from support.sim.programs import finish, run, start
 
 #: What a copy inside a device takes besides the time of its bytes (copy.c).
 LATENCY_NS = 1500
 
 COPIES = """
-from support.cuda_arrays import *
+from support.shim.cuda_arrays import *
 open_context()
 def alloc(data):
     address = check(cuda.cuMemAlloc(len(data)))

@@ -7,7 +7,7 @@ to it after the last one.
 import json
 
 from libvgpu.sim import Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 #: `held` has an event recorded in a stream that is held up, and returns what lets that go on.
 #: `elapsed` is the time between two events, or the code of a refusal.

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_programs import run
-from support.sim_sharing import GRANULE, SERVE, Program, hand_over, pair
+from support.sim.programs import run
+from support.sim.sharing import GRANULE, SERVE, Program, hand_over, pair
 
 EXTERNAL = """
-from support.cuda_arrays import *
+from support.shim.cuda_arrays import *
 KINDS = cuda.CUexternalMemoryHandleType
 def code(answer): return int(answer[0])
 def file_of(size):

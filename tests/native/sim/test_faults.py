@@ -7,7 +7,7 @@ import pytest
 
 from libvgpu._native import ffi, lib
 from libvgpu.sim import Machine, faults
-from support.sim_programs import start
+from support.sim.programs import start
 from support.waiting import PATIENCE_S
 
 OUT_OF_MEMORY, UNAVAILABLE, ECC_UNCORRECTABLE, ILLEGAL_ADDRESS = 2, 46, 214, 700

@@ -1,7 +1,7 @@
 """Executable graphs of the simulated driver: launching, updating and changing them."""
 
 from libvgpu.sim import Machine
-from support.sim_graphs import said
+from support.sim.graphs import said
 
 INVALID_VALUE, UPDATE_FAILURE = 1, 910
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import Machine
-from support.measured import SHOWN, shown_memory
-from support.sim_graphs import said
+from support.sim.graphs import said
+from support.sim.measured import SHOWN, shown_memory
 
 MIB = 1 << 20
 INVALID_VALUE, OUT_OF_MEMORY = 1, 2

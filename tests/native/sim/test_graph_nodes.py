@@ -1,7 +1,7 @@
 """Graphs of the simulated driver: nodes of every kind, and what their launches do."""
 
 from libvgpu.sim import Machine
-from support.sim_graphs import said
+from support.sim.graphs import said
 
 INVALID_VALUE, NOT_SUPPORTED, LOSSY_QUERY = 1, 801, 402
 

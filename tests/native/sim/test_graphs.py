@@ -3,7 +3,7 @@
 import json
 
 from libvgpu.sim import Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 BEGIN = """
 Mode = cuda.CUstreamCaptureMode

@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_programs import run, start
+from support.sim.programs import run, start
 from support.waiting import PATIENCE_S
 
 OBJECTS = """

@@ -3,7 +3,7 @@
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_sharing import pair
+from support.sim.sharing import pair
 
 pytestmark = pytest.mark.virtual
 

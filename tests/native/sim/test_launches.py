@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 SUCCESS, INVALID_VALUE, INVALID_HANDLE, OUT_OF_RESOURCES = 0, 1, 400, 701
 TOO_LARGE, CLUSTER_SIZE, NOT_PERMITTED, NOT_SUPPORTED = 720, 912, 800, 801
 H100_SMS = PROFILES["h100-80g"].sm_count
 
 PRELUDE = """
-from support.device_code import *
+from support.shim.device_code import *
 F = cuda.CUfunction_attribute
 A = cuda.CUlaunchAttributeID
 context = open_context()

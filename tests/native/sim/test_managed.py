@@ -4,7 +4,7 @@ import json
 import mmap
 
 from libvgpu.sim import Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 MANAGED = """
 open_context()

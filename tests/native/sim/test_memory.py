@@ -8,7 +8,7 @@ import time
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import finish, run, start
+from support.sim.programs import finish, run, start
 from support.waiting import PATIENCE_S
 
 MIB = 1 << 20

@@ -8,8 +8,8 @@ import pytest
 from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine, acquire, parse_spec, release
 from libvgpu.sim.faults import fail_allocations
-from support.nvml_programs import GPU_IS_LOST, NVML_PRELUDE, answers, lose, until_ready
-from support.sim_programs import finish, run, start
+from support.sim.nvml_programs import GPU_IS_LOST, NVML_PRELUDE, answers, lose, until_ready
+from support.sim.programs import finish, run, start
 from support.waiting import PATIENCE_S
 
 GIB = 1 << 30

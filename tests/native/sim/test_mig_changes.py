@@ -8,8 +8,8 @@ import pytest
 
 from libvgpu.sim import Machine, parse_spec
 from libvgpu.sim.mig import Placed
-from support.nvml_programs import NVML_PRELUDE, answers
-from support.sim_programs import finish, run, start
+from support.sim.nvml_programs import NVML_PRELUDE, answers
+from support.sim.programs import finish, run, start
 from support.waiting import PATIENCE_S, wait_until
 
 NOT_SUPPORTED, INVALID_ARGUMENT, IN_USE, INSUFFICIENT_RESOURCES = 3, 2, 19, 23

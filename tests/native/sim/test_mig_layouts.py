@@ -8,8 +8,8 @@ import pytest
 from libvgpu.sim import PROFILES, Machine, parse_spec
 from libvgpu.sim.mig import Placed
 from libvgpu.sim.mig_parts import mig_devices
-from support.nvml_programs import answers
-from support.sim_programs import run
+from support.sim.nvml_programs import answers
+from support.sim.programs import run
 
 NOT_SUPPORTED, NOT_FOUND, INVALID_ARGUMENT, NO_DEVICE = 3, 6, 2, 100
 A100 = PROFILES["a100-40g"]
@@ -85,7 +85,7 @@ def test_an_instance_of_all_memory_has_number_zero(tmp_path: Path) -> None:
     code = """
 import subprocess
 child = subprocess.Popen([sys.executable, "-c", '''
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0)); open_context(); print("ready", flush=True); input()
 '''], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 child.stdout.readline()

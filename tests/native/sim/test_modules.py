@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 MIB = 1 << 20
 INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, NO_BINARY, INVALID_PTX = 1, 2, 200, 209, 218
 NOT_FOUND, INVALID_HANDLE, CONTEXT_DESTROYED, NOT_PERMITTED, NOT_SUPPORTED = 500, 400, 709, 800, 801
 
 PRELUDE = """
-from support.device_code import *
+from support.shim.device_code import *
 F = cuda.CUfunction_attribute
 def free(): return check(cuda.cuMemGetInfo())[0]
 def load(image): return check(cuda.cuModuleLoadData(image))

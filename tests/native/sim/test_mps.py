@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
-from support.mps_control import Control
-from support.sim_programs import busy, run, shares
+from support.sim.mps_control import Control
+from support.sim.programs import busy, run, shares
 from support.waiting import PATIENCE_S
 
 MIB = 1 << 20

@@ -14,8 +14,8 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, faults
 from support import Compile, open_to_others
-from support.mps_control import Control, is_gone
-from support.sim_programs import finish, run, start
+from support.sim.mps_control import Control, is_gone
+from support.sim.programs import finish, run, start
 from support.waiting import PATIENCE_S, wait_until
 
 NOT_READY, RPC_FAILURE, MAX_CLIENTS = 807, 806, 808

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run, start
-from support.sim_sharing import VMM
+from support.sim.programs import run, start
+from support.sim.sharing import VMM
 from support.waiting import PATIENCE_S
 
 MULTICAST = (

@@ -9,8 +9,8 @@ import pytest
 from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine
 from support import ROOT
-from support.nvml_programs import NVML_PRELUDE, answers, until_ready
-from support.sim_programs import busy, run, start
+from support.sim.nvml_programs import NVML_PRELUDE, answers, until_ready
+from support.sim.programs import busy, run, start
 from support.waiting import PATIENCE_S
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")

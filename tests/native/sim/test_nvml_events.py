@@ -12,8 +12,8 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine
 from support import ROOT
-from support.headers import NVML
-from support.nvml_programs import (
+from support.shim.headers import NVML
+from support.sim.nvml_programs import (
     ECC_DOUBLE,
     ECC_SINGLE,
     EVENT_PRELUDE,
@@ -24,7 +24,7 @@ from support.nvml_programs import (
     raise_event,
     until_ready,
 )
-from support.sim_programs import finish, start
+from support.sim.programs import finish, start
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 

@@ -7,8 +7,8 @@ import pytest
 
 from libvgpu.errors import UsageError
 from libvgpu.sim import Machine, faults, parse_spec
-from support.nvml_programs import NVML_PRELUDE, answers, until_ready
-from support.sim_programs import finish, start
+from support.sim.nvml_programs import NVML_PRELUDE, answers, until_ready
+from support.sim.programs import finish, start
 
 NOT_SUPPORTED = 3
 

@@ -9,7 +9,7 @@ import pytest
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim import Machine
 from support import ROOT
-from support.sim_programs import run
+from support.sim.programs import run
 
 INVALID_CONTEXT, NOT_INITIALIZED = 201, 3
 FIRST_PRESENT = 3020

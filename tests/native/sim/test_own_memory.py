@@ -5,7 +5,7 @@ import json
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 INVALID_VALUE = 1
 

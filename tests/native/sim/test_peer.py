@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ say(before=disable(other), flags=enable(other, 1), itself=enable(one), foreign=e
 
 def test_bytes_go_from_one_gpu_to_the_other(three: Machine) -> None:
     code = """
-from support.cuda_arrays import *
+from support.shim.cuda_arrays import *
 data = os.urandom(1 << 20)
 mine = check(cuda.cuMemAlloc(len(data)))
 check(cuda.cuMemcpyHtoD(mine, data, len(data)))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
-from support.releases import machine_of
-from support.sim_programs import finish, start
+from support.sim.programs import finish, start
+from support.sim.releases import machine_of
 
 OWN_PIDS = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
 HOLD = """

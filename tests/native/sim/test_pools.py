@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
-from support.sim_sharing import VMM
+from support.sim.programs import run
+from support.sim.sharing import VMM
 
 MIB = 1 << 20
 

@@ -6,7 +6,7 @@ import subprocess
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
-from support.sim_programs import run
+from support.sim.programs import run
 from support.waiting import PATIENCE_S
 
 NOT_INITIALIZED = 3

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
-from support.sim_sharing import GRANULE, SERVE, hand_over, pair
+from support.sim.programs import run
+from support.sim.sharing import GRANULE, SERVE, hand_over, pair
 
 
 def used_granules(machine: Machine) -> int:

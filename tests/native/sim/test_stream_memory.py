@@ -5,7 +5,7 @@ import json
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 INVALID_VALUE, INVALID_HANDLE, NOT_READY, NOT_SUPPORTED = 1, 400, 600, 801
 BATCH_MEMORY_OPERATION = 12

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 pytestmark = pytest.mark.virtual
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 INVALID_VALUE, NOT_SUPPORTED = 1, 801
 

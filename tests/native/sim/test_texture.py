@@ -3,10 +3,10 @@
 import json
 
 from libvgpu.sim import Machine
-from support.sim_programs import run
+from support.sim.programs import run
 
 OBJECTS = """
-from support.cuda_arrays import *
+from support.shim.cuda_arrays import *
 open_context()
 KIND = cuda.CUresourcetype
 NORMALIZED, SEAMLESS = cuda.CU_TRSF_NORMALIZED_COORDINATES, cuda.CU_TRSF_SEAMLESS_CUBEMAP

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_programs import busy, finish, run, shares, start
+from support.sim.programs import busy, finish, run, shares, start
 
 pytestmark = pytest.mark.virtual
 

@@ -10,9 +10,9 @@ from libvgpu.driver_releases import RELEASES, DriverRelease
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER
-from support.sim_programs import run
-from support.simulated_driver import library_of
-from support.symbols import exports
+from support.shim.symbols import exports
+from support.sim.driver import library_of
+from support.sim.programs import run
 
 FIRST_OF_BINDINGS = 12000
 OLDER = sorted(set(DRIVER_VERSIONS.values()) - {NEWEST_DRIVER})

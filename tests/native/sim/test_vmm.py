@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim_programs import run, start
-from support.sim_sharing import GRANULE, VMM
+from support.sim.programs import run, start
+from support.sim.sharing import GRANULE, VMM
 from support.waiting import PATIENCE_S
 
 

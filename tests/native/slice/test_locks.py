@@ -13,10 +13,12 @@ import pytest
 
 from libvgpu import _build
 from libvgpu.sim import Machine
-from support import Compile, exercise_runner, slices
-from support.exercise_runner import families, measures, run_family
-from support.slices import make_slice
-from support.talker import Talker
+from support import Compile
+from support.exercise.driver import runner as exercise_runner
+from support.exercise.runner import families, measures, run_family
+from support.shim import slices
+from support.shim.slices import make_slice
+from support.shim.talker import Talker
 from support.waiting import PATIENCE_S
 
 SHIM_FLAGS = ("-shared", "-fPIC", "-fvisibility=hidden", "-fno-strict-aliasing",

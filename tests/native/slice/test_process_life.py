@@ -15,8 +15,8 @@ import pytest
 from libvgpu._native import ffi
 from libvgpu.sim import Machine
 from support import Compile
-from support.slices import Slice
-from support.talker import Talk, Talker
+from support.shim.slices import Slice
+from support.shim.talker import Talk, Talker
 from support.waiting import PATIENCE_S, wait_until
 
 SliceOf = Callable[..., Slice]

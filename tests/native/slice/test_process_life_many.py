@@ -14,8 +14,8 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG, Compile
-from support.simulated_driver import driver_version
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.driver import driver_version
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import IS_LONG, ROOT, Compile
-from support.native_programs import shim_files
+from support.shim.native_programs import shim_files
 from support.waiting import PATIENCE_S
 
 LEDGER = shim_files("checksum", "limits_file", "usage_file", "ledger", "life", "pids", "slot")

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from support import CLIENT_PATH, Compile
-from support.virtual_time import Chance, run_program
+from support.shim.virtual_time import Chance, run_program
 
 TENANTS = """
 import json, sys, time
 from pathlib import Path
 from libvgpu.limits import ComputeMode
-from support.crowd import MS, Crowd
-from support.measured import measured_machine
+from support.shim.crowd import MS, Crowd
+from support.sim.measured import measured_machine
 
 folder = Path(sys.argv[1])
 machine = measured_machine(folder)

@@ -22,8 +22,7 @@ from deviceplugin.model.published import (
     PublishedNode,
     encode,
 )
-
-from ..scheduler_values import DOMAIN, published
+from support.scheduler.values import DOMAIN, published
 
 NAMESPACE = "vgpu-system"
 

@@ -12,8 +12,8 @@ from deviceplugin.inventory.health import XID_COUNTS_S
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmissionFailed, AdmittedPod
 from deviceplugin.testing.records import AdmittedContainer
+from support.world.histories import CORE, MEMORY, History, Life
 
-from ..histories import CORE, MEMORY, History, Life
 from .node import WorldNode
 from .turns import Turn
 

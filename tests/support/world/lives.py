@@ -17,12 +17,12 @@ import pytest
 from deviceplugin.core.admission import Admission
 from deviceplugin.store.slice_files import Answer
 from libvgpu import artifacts
+from support.node.in_process import MPS_GPU, SPARE_GPU, VGPU_GPU
+from support.world.histories import History, Life
+from support.world.kill_histories import UnderKills
+from support.world.sharing_histories import SharingHistory, WantedSharing
 
-from ..histories import History, Life
-from ..in_process_node import MPS_GPU, SPARE_GPU, VGPU_GPU
-from ..kill_histories import UnderKills
 from ..seeds import how_to_repeat, seeds
-from ..sharing_histories import SharingHistory, WantedSharing
 from ..waiting import PATIENCE_S
 from .fault_histories import UnderFaults
 from .node import WorldNode

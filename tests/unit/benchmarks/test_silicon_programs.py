@@ -20,7 +20,7 @@ from benchmarks.silicon.played_rows import (
 from benchmarks.silicon.turns import TurnRow, Turns
 from benchmarks.trace_plan import script
 from libvgpu.errors import VgpuError
-from support.measured import SHOWN
+from support.sim.measured import SHOWN
 
 WINDOW = Window(0.0, 1.0)
 

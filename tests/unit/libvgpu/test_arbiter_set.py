@@ -10,7 +10,7 @@ from libvgpu import region
 from libvgpu.arbiter_set import ArbiterChange, ArbiterSet
 from libvgpu.errors import RegionError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
-from support.arbiters import GpuLocks, NotedArbiter
+from support.shim.arbiters import GpuLocks, NotedArbiter
 
 A, B = "GPU-a", "GPU-b"
 STRICT, ELASTIC = ComputeMode.STRICT, ComputeMode.ELASTIC

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from support.node_cgroups import NEEDED, UNIFIED, Hierarchy, hierarchies, lacking
+from support.node.cgroups import NEEDED, UNIFIED, Hierarchy, hierarchies, lacking
 
 ALL = " ".join(sorted(NEEDED))
 

@@ -6,7 +6,7 @@ import pytest
 
 from deviceplugin.cdi.strategy import RuntimeFacts
 from deviceplugin.watch.pid_visibility import sees_node_pids
-from support.doctor import put
+from support.node.doctor import put
 from vgpuctl.agent_client import AgentOfReport, AgentReport, ConfigOfReport
 from vgpuctl.doctor import (
     driver_match,

@@ -16,7 +16,7 @@ import pytest
 from libvgpu import _native, allocation_dirs, region
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.slices import read_slices
-from support.grants import Grants
+from support.shim.grants import Grants
 from vgpuctl.__main__ import main
 from vgpuctl.observe import SeenGpu, gpu_rows, process_rows
 from vgpuctl.requests import GpuCandidate

@@ -8,7 +8,7 @@ import pytest
 from deviceplugin.core import container_start
 from deviceplugin.testing import AdmissionFailed
 from libvgpu.limits import ComputeMode
-from support.in_process_node import GIB, InProcessNode, running_node
+from support.node.in_process import GIB, InProcessNode, running_node
 
 CORE = {"vgpu-core": 50}
 ALL_MEMORY = {"vgpu-memory": 16}

@@ -12,7 +12,7 @@ from deviceplugin.model.gpus import Gpu, GpuListing, MigPart, SickGpu
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmissionFailed
 from libvgpu.errors import DriverReplacedError, InventoryError
-from support.in_process_node import (
+from support.node.in_process import (
     GIB,
     MPS_GPU,
     RESOURCES,

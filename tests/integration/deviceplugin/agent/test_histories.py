@@ -25,9 +25,8 @@ from deviceplugin.store import node_state, slice_files
 from deviceplugin.store.checkpoint import Checkpoint, Loaded
 from deviceplugin.store.node_state import NodeState
 from libvgpu.limits import ContainerLimits
-from support.kill_histories import UnderKills
-from support.sharing_histories import SharingHistory
 from support.world.fault_histories import UnderFaults
+from support.world.kill_histories import UnderKills
 from support.world.lives import (
     KINDS,
     Kind,
@@ -42,6 +41,7 @@ from support.world.lives import (
     small_shim,
 )
 from support.world.node import WorldNode
+from support.world.sharing_histories import SharingHistory
 
 MOST_SEEDS = 60  # a fault is to be noticed within these
 #: What becomes of an allocation that the agent does not know any more.

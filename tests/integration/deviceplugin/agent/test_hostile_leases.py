@@ -14,9 +14,9 @@ import pytest
 from deviceplugin.testing import AdmittedPod
 from libvgpu.errors import RegionBusyError
 from libvgpu.region_files import open_limits
-from support.agent_process import ProcessNode
-from support.hostile import lease, lock
-from support.in_process_node import CONFIG, GIB, running_node, wait_until_lost
+from support.node.agent_process import ProcessNode
+from support.node.in_process import CONFIG, GIB, running_node, wait_until_lost
+from support.shim.hostile import lease, lock
 from support.waiting import PATIENCE_S, wait_until
 
 PAIR = {"vgpu-core": 10, "vgpu-memory": 2}

@@ -13,8 +13,8 @@ import pytest
 from deviceplugin.testing import AdmittedPod
 from libvgpu import region
 from libvgpu.errors import RegionError
-from support.agent_process import ProcessNode
-from support.in_process_node import GIB, InProcessNode, running_node, wait_until_lost
+from support.node.agent_process import ProcessNode
+from support.node.in_process import GIB, InProcessNode, running_node, wait_until_lost
 from support.waiting import PATIENCE_S, wait_until
 
 PAIR = {"vgpu-core": 10, "vgpu-memory": 1}

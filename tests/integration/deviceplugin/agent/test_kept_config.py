@@ -12,8 +12,8 @@ from deviceplugin.model.gpus import GpuListing
 from deviceplugin.model.notices import EventReason
 from deviceplugin.store.kept_config import FILE, KeptConfig
 from libvgpu.errors import ConfigError
-from support.agent_process import ProcessNode
-from support.in_process_node import CONFIG, GIB, InProcessNode, running_node, wait_until_lost
+from support.node.agent_process import ProcessNode
+from support.node.in_process import CONFIG, GIB, InProcessNode, running_node, wait_until_lost
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report
 from vgpuctl.doctor import agent_checks
@@ -129,7 +129,7 @@ def test_what_an_earlier_version_accepted_is_served_on_and_said_to_be_changed(
 def test_a_kept_config_whose_gpu_is_gone_serves_the_others_and_says_both(
     node: InProcessNode, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from support import in_process_node
+    from support.node import in_process as in_process_node
 
     caplog.set_level(logging.INFO, "deviceplugin")
     put(node, None)

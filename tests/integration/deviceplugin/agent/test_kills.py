@@ -21,10 +21,10 @@ from deviceplugin.testing import StandInKubelet
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import ROOT
-from support.histories import CORE, MEMORY, MEMORY_UNITS, Life
-from support.in_process_node import GIB, wait_until_lost
-from support.kill_histories import UnderKills
+from support.node.in_process import GIB, wait_until_lost
 from support.waiting import PATIENCE_S, wait_until
+from support.world.histories import CORE, MEMORY, MEMORY_UNITS, Life
+from support.world.kill_histories import UnderKills
 from support.world.lives import KILLS as WEIGHTS
 from vgpuctl.agent_client import agent_report
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.testing import StandInKubelet
-from support.in_process_node import InProcessNode, running_node
+from support.node.in_process import InProcessNode, running_node
 from support.waiting import wait_until
 
 LONGEST = "g" * 63
@@ -34,7 +34,7 @@ class DeepNode(InProcessNode):
 def test_a_longest_name_is_served_by_an_edit_and_after_a_restart(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("support.in_process_node.RESOURCES", ["", "", *SLICES])
+    monkeypatch.setattr("support.node.in_process.RESOURCES", ["", "", *SLICES])
     renamed = [*SLICES, f"nvidia.com/{LONGEST}"]
     with running_node(monkeypatch, DeepNode, CONFIG.replace("RENAME", ""), in_world=True) as node:
         node.config.write_text(CONFIG.replace("RENAME", f"rename: {LONGEST}, "))

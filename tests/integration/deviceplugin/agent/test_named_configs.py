@@ -13,7 +13,7 @@ from deviceplugin.kube import node_label
 from deviceplugin.kube.api_client import ApiServer
 from libvgpu.errors import ConfigError
 from support.api_server.cluster_server import ClusterServer
-from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
+from support.node.in_process import CONFIG, GIB, InProcessNode, running_node
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report
 from vgpuctl.cli import cli

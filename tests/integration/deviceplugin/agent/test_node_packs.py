@@ -16,7 +16,7 @@ from deviceplugin.model.chosen_gpus import ChosenGpus
 from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest
 from support.api_server.cluster_server import ClusterServer
-from support.in_process_node import GIB, InProcessNode, running_node
+from support.node.in_process import GIB, InProcessNode, running_node
 from support.waiting import wait_until
 from vgpuctl.agent_client import agent_report, metrics_page
 

@@ -15,8 +15,8 @@ import pytest
 
 from deviceplugin.testing import AdmissionFailed
 from support import ROOT
-from support.sim_programs import run
-from support.simulated_node import SimulatedNode
+from support.node.simulated import SimulatedNode
+from support.sim.programs import run
 from support.waiting import wait_until
 
 GPU = "nvidia.com/gpu"

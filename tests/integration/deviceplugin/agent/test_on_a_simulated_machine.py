@@ -23,7 +23,7 @@ from libvgpu.limits import DeviceLimit
 from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
 from support import ROOT
-from support.in_process_node import wait_until_lost
+from support.node.in_process import wait_until_lost
 from support.waiting import PATIENCE_S, wait_until
 
 EXAMPLE = ROOT / "deploy/examples/config.yaml"

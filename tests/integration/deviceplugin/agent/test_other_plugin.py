@@ -8,7 +8,7 @@ import pytest
 
 from deviceplugin import agent
 from deviceplugin.model.notices import EventReason
-from support.in_process_node import GivenGpus, InProcessNode, running_node
+from support.node.in_process import GivenGpus, InProcessNode, running_node
 from support.waiting import wait_until
 from vgpuctl.doctor import examine
 from vgpuctl.doctor.finding import FAIL, OK

@@ -10,13 +10,9 @@ from benchmarks.simulated_cluster.kinds import LEASE
 from deviceplugin.kube import inventory_lease
 from deviceplugin.model.published import PublishedNode, PublishedSlice, decode
 from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest
-from support.agent_process import SERVICE_ACCOUNT, ProcessNode
 from support.api_server.cluster_server import NAMESPACE, ClusterServer
-from support.in_process_node import (
-    CONFIG,
-    InProcessNode,
-    running_node,
-)
+from support.node.agent_process import SERVICE_ACCOUNT, ProcessNode
+from support.node.in_process import CONFIG, InProcessNode, running_node
 from support.waiting import bar, wait_until
 
 NODE = "test-node"

@@ -11,7 +11,7 @@ from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
-from support.in_process_node import CONFIG, GIB, RESOURCES, InProcessNode, only_device, running_node
+from support.node.in_process import CONFIG, GIB, RESOURCES, InProcessNode, only_device, running_node
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report, metrics_page
 

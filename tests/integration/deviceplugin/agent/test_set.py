@@ -14,7 +14,7 @@ from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
 from libvgpu.errors import UnknownAllocation
 from libvgpu.limits import ComputeMode
-from support.in_process_node import CONFIG, GIB, MPS_GPU, InProcessNode, only_device, running_node
+from support.node.in_process import CONFIG, GIB, MPS_GPU, InProcessNode, only_device, running_node
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import agent_client
 from vgpuctl.__main__ import main

@@ -10,10 +10,10 @@ import pytest
 from libvgpu import allocation_dirs
 from libvgpu.artifacts import shim_path
 from libvgpu.sim import Machine
-from support import in_process_node
-from support.in_process_node import GIB, MPS_GPU, VGPU_GPU, InProcessNode, running_node
-from support.slices import Slice
-from support.talker import Talk
+from support.node import in_process as in_process_node
+from support.node.in_process import GIB, MPS_GPU, VGPU_GPU, InProcessNode, running_node
+from support.shim.slices import Slice
+from support.shim.talker import Talk
 from support.waiting import bar, wait_until
 from vgpuctl import agent_client
 

@@ -11,7 +11,7 @@ from deviceplugin.mps.state_files import read_wanted
 from deviceplugin.testing import AdmissionFailed, AdmittedPod
 from libvgpu import allocation_dirs, region
 from libvgpu.limits import ComputeMode
-from support.in_process_node import (
+from support.node.in_process import (
     CONFIG,
     GIB,
     MPS_GPU,

@@ -10,7 +10,7 @@ import pytest
 from deviceplugin.core import podresources_sync
 from deviceplugin.model.gpus import Gpu, GpuListing, MigPart
 from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet
-from support.in_process_node import GIB, InProcessNode, running_node
+from support.node.in_process import GIB, InProcessNode, running_node
 from support.waiting import wait_until
 
 WHOLE = "version: v1\n"

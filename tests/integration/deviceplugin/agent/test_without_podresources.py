@@ -7,7 +7,7 @@ import pytest
 
 from deviceplugin.core import podresources_health, podresources_sync
 from deviceplugin.testing import AdmissionFailed, StandInKubelet
-from support.in_process_node import InProcessNode, running_node
+from support.node.in_process import InProcessNode, running_node
 from support.waiting import wait_until
 from vgpuctl.agent_client import agent_report, metrics_page
 from vgpuctl.doctor import agent_checks

@@ -8,7 +8,7 @@ import pytest
 from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest
 from libvgpu import artifacts, region
 from libvgpu.limits import ComputeMode, Family
-from support.in_process_node import GIB, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode, running_node
+from support.node.in_process import GIB, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode, running_node
 from support.waiting import wait_until
 
 EVERYTHING = {"nvidia.com/vgpu-core": 200, "nvidia.com/vgpu-memory": 32}

@@ -9,8 +9,8 @@ import pytest
 
 from deviceplugin.core import gpu_arbiters
 from libvgpu.limits import ComputeMode
-from support.arbiters import GpuLocks, NotedArbiter
-from support.in_process_node import CONFIG, MPS_GPU, InProcessNode, running_node
+from support.node.in_process import CONFIG, MPS_GPU, InProcessNode, running_node
+from support.shim.arbiters import GpuLocks, NotedArbiter
 from support.waiting import wait_until
 
 # One GPU of family vgpu, so that its containers are neighbours.

@@ -18,7 +18,7 @@ from deviceplugin.http.call_server import CallServer
 from deviceplugin.http.calls import TEXT, Answer, Call, Limits
 from deviceplugin.http.certificate import Certificate
 from deviceplugin.http.listeners import tcp_listener
-from support.extender_process import make_certificate
+from support.scheduler.process import make_certificate
 from support.waiting import PATIENCE_S, wait_until
 
 LIMITS = Limits(body_bytes=2000, bodies_bytes=8000, calls=4, pages=4, read_s=0.5)

@@ -15,7 +15,7 @@ from prometheus_client.openmetrics.parser import (
 from deviceplugin.http import server
 from deviceplugin.http.metric_names import METRICS
 from libvgpu import artifacts
-from support.in_process_node import CONFIG, RESOURCES, InProcessNode, running_node
+from support.node.in_process import CONFIG, RESOURCES, InProcessNode, running_node
 from support.ports import held_port
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import agent_client

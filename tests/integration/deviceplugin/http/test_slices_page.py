@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.http.node_slices import NodeSlices, read_page
+from support.node.simulated import SimulatedNode
 from support.ports import held_port
-from support.simulated_node import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
 
 CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"

@@ -13,8 +13,8 @@ import pytest
 from deviceplugin.inventory.gpu_watch import LIST_EVERY_S
 from deviceplugin.testing import ContainerManifest, PodManifest
 from support import warm
-from support.nvml_programs import XID, lose, raise_event
-from support.simulated_node import SimulatedNode
+from support.node.simulated import SimulatedNode
+from support.sim.nvml_programs import XID, lose, raise_event
 from support.waiting import PATIENCE_S, wait_until
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"

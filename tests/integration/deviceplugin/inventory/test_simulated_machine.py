@@ -7,7 +7,7 @@ import pytest
 
 from deviceplugin.inventory.topology import closeness
 from libvgpu.sim import Machine, parse_spec
-from support.sim_programs import run
+from support.sim.programs import run
 
 LIST_GPUS = """
 from dataclasses import asdict

@@ -22,7 +22,7 @@ from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
 from support.api_server.cluster_server import ClusterServer
-from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
+from support.node.in_process import CONFIG, GIB, InProcessNode, running_node
 from support.waiting import PATIENCE_S, wait_until
 
 POD = Notice(EventReason.LIMITS_CHANGED, "less", Owner("team-a", "pod", "main"))

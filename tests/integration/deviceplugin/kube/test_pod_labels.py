@@ -11,7 +11,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from deviceplugin.kube import pod_labels
 from deviceplugin.model.allocations import Owner
 from support.api_server.cluster_server import ClusterServer
-from support.in_process_node import CONFIG, GIB, InProcessNode, running_node
+from support.node.in_process import CONFIG, GIB, InProcessNode, running_node
 from support.waiting import wait_until
 
 PAIR = {"vgpu-core": 40, "vgpu-memory": 8}

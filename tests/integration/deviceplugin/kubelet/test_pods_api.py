@@ -18,7 +18,7 @@ from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest
 from deviceplugin.policy.bound_pods import BoundPods
 from deviceplugin.testing import AdmittedPod
-from support.in_process_node import GIB, InProcessNode, running_node
+from support.node.in_process import GIB, InProcessNode, running_node
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report
 

@@ -11,7 +11,7 @@ from benchmarks.simulated_cluster.kinds import NODE_FEATURE
 from deviceplugin import agent
 from deviceplugin.labels import publisher
 from support.api_server.cluster_server import NAMESPACE, ClusterServer
-from support.in_process_node import CONFIG, running_node
+from support.node.in_process import CONFIG, running_node
 from support.waiting import wait_until
 
 NODE = "test-node"

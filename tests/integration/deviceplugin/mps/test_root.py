@@ -16,8 +16,8 @@ from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from support import ROOT, Compile
-from support.mps_cluster import Cluster, running_cluster
-from support.mps_node import MpsNode
+from support.node.mps_cluster import Cluster, running_cluster
+from support.node.mps_node import MpsNode
 from support.waiting import PATIENCE_S, wait_until
 
 

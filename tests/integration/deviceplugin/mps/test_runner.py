@@ -26,7 +26,7 @@ from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, parse_spec
 from support import Compile, open_to_others
-from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, MpsNode
+from support.node.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, MpsNode
 from support.waiting import PATIENCE_S, wait_until
 
 NOBODY = 65534

@@ -12,9 +12,9 @@ import pytest
 
 from deviceplugin.testing import AdmissionFailed
 from support import Compile
-from support.in_process_node import wait_until_lost
-from support.mps_cluster import Cluster, device_of, kill_everything_of, running_cluster
-from support.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS
+from support.node.in_process import wait_until_lost
+from support.node.mps_cluster import Cluster, device_of, kill_everything_of, running_cluster
+from support.node.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS
 from support.waiting import bar, wait_until
 
 GIB = 1 << 30

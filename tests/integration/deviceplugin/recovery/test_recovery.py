@@ -22,9 +22,9 @@ from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet
 from libvgpu import allocation_dirs, artifacts, region
 from libvgpu.limits import ContainerLimits, Family
-from support.agent_process import ProcessNode
-from support.fake_plugin import listed
-from support.in_process_node import GIB, RESOURCES, InProcessNode, running_node, wait_until_lost
+from support.node.agent_process import ProcessNode
+from support.node.fake_plugin import listed
+from support.node.in_process import GIB, RESOURCES, InProcessNode, running_node, wait_until_lost
 from support.waiting import PATIENCE_S, bar, wait_until
 
 KILLS = 100

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from support.api_server.cluster_server import ClusterServer
-from support.extender_process import ExtenderProcess, extender
-from support.scheduler_values import held_slice, published
+from support.scheduler.process import ExtenderProcess, extender
+from support.scheduler.values import held_slice, published
 
 
 @pytest.fixture

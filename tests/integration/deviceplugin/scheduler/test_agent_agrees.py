@@ -12,9 +12,9 @@ from deviceplugin.scheduler.search.fit import Plan, Refusal, plan
 from deviceplugin.scheduler.search.wishes import NO_WISHES
 from deviceplugin.testing import AdmittedPod
 from libvgpu.errors import AllocationRefused
-from support.in_process_node import GIB
+from support.node.in_process import GIB
+from support.node.watched_agent import WatchedAgent, watched_agent
 from support.waiting import wait_until
-from support.watched_agent import WatchedAgent, watched_agent
 
 GPUS = tuple(Gpu(i, f"GPU-{i:08x}-0000-0000-0000-000000000000", "test", 16 * GIB) for i in range(6))
 CONFIG = """\

@@ -20,7 +20,7 @@ from deviceplugin.scheduler.cluster.follow import ClusterFollower
 from deviceplugin.scheduler.search.node_view import NodeView
 from deviceplugin.scheduler.search.plans import Plan, Refusal
 from support.api_server.cluster_server import NAMESPACE, ClusterServer
-from support.scheduler_values import DOMAIN, first_fit, pod_of, published
+from support.scheduler.values import DOMAIN, first_fit, pod_of, published
 from support.waiting import wait_until
 
 KEY = f"{DOMAIN}/vgpu.gpus"

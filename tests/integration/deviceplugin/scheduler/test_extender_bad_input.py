@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from support.extender_process import ExtenderProcess, pod_json
+from support.scheduler.process import ExtenderProcess, pod_json
 from support.waiting import PATIENCE_S
 
 

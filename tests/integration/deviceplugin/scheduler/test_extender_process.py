@@ -15,15 +15,15 @@ import pytest
 from benchmarks.simulated_cluster.kinds import LEASE, POD
 from support import warm
 from support.api_server.cluster_server import ClusterServer
-from support.extender_process import (
+from support.scheduler.process import (
     NAMESPACE,
     ExtenderProcess,
     extender,
     make_certificate,
     pod_json,
 )
-from support.scheduler_values import DOMAIN
-from support.volcano_calls import ALLOCATED, node_info, predicate, prioritize, task
+from support.scheduler.values import DOMAIN
+from support.scheduler.volcano_calls import ALLOCATED, node_info, predicate, prioritize, task
 from support.waiting import PATIENCE_S, wait_until
 
 GPUS = f"{DOMAIN}/vgpu.gpus"

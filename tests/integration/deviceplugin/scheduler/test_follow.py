@@ -14,7 +14,7 @@ from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.cluster.follow import ClusterFollower
 from deviceplugin.scheduler.search.plans import Plan
 from support.api_server.cluster_server import NAMESPACE, ClusterServer
-from support.scheduler_values import DOMAIN, first_fit, held_slice, pod_of, published
+from support.scheduler.values import DOMAIN, first_fit, held_slice, pod_of, published
 from support.waiting import PATIENCE_S, bar, wait_until
 
 

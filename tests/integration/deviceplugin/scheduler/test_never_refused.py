@@ -25,9 +25,9 @@ from deviceplugin.core import pod_knowledge
 from deviceplugin.kube import inventory_lease
 from deviceplugin.scheduler.search.node_view import NodeView
 from support import IS_LONG
-from support.extender_here import ExtenderHere
-from support.extender_lives import CALM_STEPS, STEPS, ClusterLife
-from support.extender_over_http import ExtenderOverHttp
+from support.scheduler.here import ExtenderHere
+from support.scheduler.lives import CALM_STEPS, STEPS, ClusterLife
+from support.scheduler.over_http import ExtenderOverHttp
 from support.waiting import wait_until
 
 #: Each life has its own seed, the same each time; VGPU_SEED is another one, or ``random``.

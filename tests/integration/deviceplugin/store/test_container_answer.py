@@ -12,7 +12,7 @@ from deviceplugin.config.device_forms import ListStrategy
 from deviceplugin.model.gpus import GpuListing
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmittedPod, RunOptions
-from support.in_process_node import CONFIG, VGPU_GPU, GivenGpus, InProcessNode, running_node
+from support.node.in_process import CONFIG, VGPU_GPU, GivenGpus, InProcessNode, running_node
 from support.waiting import wait_until
 from vgpuctl.agent_client import agent_report
 

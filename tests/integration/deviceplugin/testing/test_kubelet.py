@@ -10,7 +10,7 @@ from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
 from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest, StandInKubelet
 from deviceplugin.testing.merge import merge_answers
 from libvgpu.errors import VgpuError
-from support.fake_plugin import Call, FakePlugin, listed
+from support.node.fake_plugin import Call, FakePlugin, listed
 from support.waiting import PATIENCE_S, wait_until
 
 A, B = "example.com/a", "example.com/b"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
-from support.fake_plugin import FakePlugin
+from support.node.fake_plugin import FakePlugin
 from support.waiting import PATIENCE_S
 
 A = "example.com/a"

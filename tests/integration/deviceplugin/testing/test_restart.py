@@ -15,7 +15,7 @@ from deviceplugin.testing import (
     StandInKubelet,
     read_pod,
 )
-from support.fake_plugin import FakePlugin, listed
+from support.node.fake_plugin import FakePlugin, listed
 from support.waiting import PATIENCE_S, wait_until
 
 A, B = "example.com/a", "example.com/b"

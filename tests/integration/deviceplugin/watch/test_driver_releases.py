@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
-from support.releases import FORMS, machine_of
-from support.sim_programs import finish, start
+from support.sim.programs import finish, start
+from support.sim.releases import FORMS, machine_of
 from support.waiting import PATIENCE_S
 
 MIB = 1 << 20

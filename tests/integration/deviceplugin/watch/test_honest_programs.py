@@ -20,9 +20,9 @@ import pytest
 from libvgpu._sources import LIFE_SOURCE
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from support import IS_LONG, ROOT, Compile
-from support.sim_programs import PRELUDE
+from support.node.watched import HOLD, Contained, WatchedNode, can_contain
+from support.sim.programs import PRELUDE
 from support.waiting import PATIENCE_S, wait_until
-from support.watched_node import HOLD, Contained, WatchedNode, can_contain
 
 pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount namespaces")
 

@@ -12,8 +12,8 @@ import pytest
 
 from deviceplugin.watch.process_attribution import AttributionSource, ProcessAttribution
 from deviceplugin.watch.procfs import start_time
-from support.fake_proc import UID, FakeProc, pod_path
-from support.watched_node import can_contain
+from support.node.fake_proc import UID, FakeProc, pod_path
+from support.node.watched import can_contain
 
 pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount namespaces")
 

@@ -11,11 +11,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu import region
-from support.lazy_code import START
-from support.pid_namespaces import OWN_PROC, need_namespaces, pid_within
-from support.sim_programs import PRELUDE
-from support.waiting import bar, wait_until
-from support.watched_node import (
+from support.node.watched import (
     CONFIG,
     HOLD,
     TERMINATE,
@@ -24,6 +20,10 @@ from support.watched_node import (
     can_contain,
     first_word,
 )
+from support.shim.lazy_code import START
+from support.shim.pid_namespaces import OWN_PROC, need_namespaces, pid_within
+from support.sim.programs import PRELUDE
+from support.waiting import bar, wait_until
 
 pytestmark = pytest.mark.skipif(not can_contain(), reason="may not make mount namespaces")
 

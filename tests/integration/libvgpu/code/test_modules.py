@@ -9,8 +9,8 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from libvgpu.sim.profiles import PROFILES
-from support.simulated_driver import library_of
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.driver import library_of
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
@@ -19,9 +19,9 @@ LIMIT = 64 * MIB
 OUT_OF_MEMORY = 2
 START = """
 import ctypes, os, sys, threading, time
-from support.both_books import agree, device_bytes, ledger_bytes
-from support.cuda_client import *
-from support.device_code import *
+from support.shim.both_books import agree, device_bytes, ledger_bytes
+from support.shim.cuda_client import *
+from support.shim.device_code import *
 MIB, NONE = 1 << 20, ([], [], 0, [], [], 0)
 def variable(size, more=""):
     return ptx(f".visible .global .b8 big[{size}];" + more + kernel("one"))

@@ -7,7 +7,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
-from support.slices import Slice
+from support.shim.slices import Slice
 from support.waiting import wait_until
 
 SliceOf = Callable[..., Slice]
@@ -17,7 +17,7 @@ RUN_SECONDS = 3.0 if IS_LONG else 1.5
 
 SPIN = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 spinner = Spinner(int(sys.argv[1]))
 print(spinner.share_percent(float(sys.argv[2]), wait_each=sys.argv[3] == "sync"))

@@ -7,7 +7,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -19,7 +19,7 @@ RUN_SECONDS = 2.5 if IS_LONG else 1.5
 
 CAPTURE = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 name, kernels, before, seconds = sys.argv[1], *map(float, sys.argv[2:])
 open_context()
 spinner = Spinner(200_000)

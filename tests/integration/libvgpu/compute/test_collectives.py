@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -14,7 +14,7 @@ PARTS, PART_MS = 12, 20
 
 PROGRAM = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 name, parts, part_ms = sys.argv[1].encode(), int(sys.argv[2]), int(sys.argv[3])
 open_context()
 plain = Spinner(1_000_000)

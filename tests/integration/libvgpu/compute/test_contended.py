@@ -9,10 +9,10 @@ import pytest
 
 from libvgpu.limits import ComputeMode
 from libvgpu.sim import Machine
-from support.crowd import MS, Crowd, split
-from support.grants import WINDOWS, grant_mode
-from support.measured import measured_machine
-from support.mps_control import Control
+from support.shim.crowd import MS, Crowd, split
+from support.shim.grants import WINDOWS, grant_mode
+from support.sim.measured import measured_machine
+from support.sim.mps_control import Control
 
 SETTLE_SECONDS = 0.7
 POINTS = 0.5

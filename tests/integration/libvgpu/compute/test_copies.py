@@ -10,8 +10,8 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG
-from support.simulated_driver import driver_version
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.driver import driver_version
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -27,7 +27,7 @@ PCIE_BYTES_PER_SECOND = 256 << 20
 
 PRELUDE = """
 import struct, sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 cuda, u64 = ctypes.CDLL("libcuda.so.1"), ctypes.c_uint64
 open_context()
 stream = u64(int(check(driver.cuStreamCreate(0))))

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -11,7 +11,7 @@ GIB = 1 << 30
 #: Each round leaves its stream with work. The kernels are alike, so that their time is soon known
 #: and several are measured together.
 CODE = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 spinner = Spinner(20_000)
 for _ in range(100):
@@ -39,7 +39,7 @@ def test_under_a_cap_other_streams_go_on(machine: Machine, slice_of: SliceOf) ->
 #: A stream that another thread destroys once the launch on it has returned.
 THREADS = """
 import threading
-from support.cuda_client import *
+from support.shim.cuda_client import *
 context = open_context()
 spinner = Spinner(20_000)
 for _ in range(100):

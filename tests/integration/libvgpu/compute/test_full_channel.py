@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -18,7 +18,7 @@ PATIENCE_SECONDS = "5"
 
 PROGRAM = """
 import json, sys, threading
-from support.cuda_client import *
+from support.shim.cuda_client import *
 context = open_context()
 spinner = Spinner(1000)
 libcuda = ctypes.CDLL("libcuda.so.1")

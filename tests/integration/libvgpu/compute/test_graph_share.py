@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_graphs import GRAPHS
-from support.sim_programs import PRELUDE
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.graphs import GRAPHS
+from support.sim.programs import PRELUDE
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30

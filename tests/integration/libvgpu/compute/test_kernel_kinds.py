@@ -6,7 +6,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -16,7 +16,7 @@ RUN_SECONDS = 2.5 if IS_LONG else 1.5
 # Each kind is a grid of its own, launched twice before the next one has its turn.
 TURNS = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 kinds, seconds = int(sys.argv[1]), float(sys.argv[2])
 open_context()
 spinner = Spinner(0)

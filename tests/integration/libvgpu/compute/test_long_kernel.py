@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -18,7 +18,7 @@ KNOWN_LAUNCHES, LAUNCHES_BESIDE = 30, 400
 # next to it are more than may be in flight unmeasured, and fewer than the device's queue takes.
 LONG = """
 import os, sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 short, long = Spinner(20_000), Spinner(3_000_000_000)
 for _ in range(int(sys.argv[1])):
@@ -55,7 +55,7 @@ def test_a_long_kernel_does_not_block_another_stream(machine: Machine, slice_of:
 
 QUEUED = """
 import os
-from support.cuda_client import *
+from support.shim.cuda_client import *
 from libvgpu.sim import Machine
 open_context()
 long = Spinner(200_000_000)

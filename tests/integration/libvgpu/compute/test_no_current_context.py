@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -16,7 +16,7 @@ RUN_SECONDS = 2
 
 IN_A_BARE_THREAD = """
 import sys, threading
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 spinner = Spinner(2_000_000)
 def in_a_bare_thread(work):

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim_programs import PRELUDE
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.programs import PRELUDE
 
 SliceOf = Callable[..., Slice]
 MS = 1_000_000

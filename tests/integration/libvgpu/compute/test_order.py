@@ -10,9 +10,9 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
-from support.served import SERVE
-from support.sim_programs import PRELUDE, busy
-from support.slices import Slice
+from support.shim.served import SERVE
+from support.shim.slices import Slice
+from support.sim.programs import PRELUDE, busy
 
 SliceOf = Callable[..., Slice]
 MS = 1_000_000

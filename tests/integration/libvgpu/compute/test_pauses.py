@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -16,7 +16,7 @@ AT_ONCE_SECONDS = 0.1
 
 PAUSE = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 spinner = Spinner(200_000)
 def timed_launch():

@@ -8,8 +8,8 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import Compile
-from support.kinds import KindsLoop, Told, build_loop, costly_machine
-from support.slices import Slice
+from support.shim.kinds import KindsLoop, Told, build_loop, costly_machine
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 Loop = Callable[..., KindsLoop]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -21,7 +21,7 @@ HALF_SECONDS = KERNEL_SECONDS * 100 / 50 + MARGIN_SECONDS  # the whole debt at t
 # (A first launch that itself took long is not measured: then it is a later one.)
 DEBT = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 spinner = Spinner(int(sys.argv[1]))
 while True:

@@ -11,8 +11,8 @@ from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support import Compile
-from support.kinds import KindsLoop, build_loop, costly_machine
-from support.slices import Slice
+from support.shim.kinds import KindsLoop, build_loop, costly_machine
+from support.shim.slices import Slice
 
 GIB = 1 << 30
 KINDS, KERNEL_NS, PERIOD_NS = 8, 5000, 30_000

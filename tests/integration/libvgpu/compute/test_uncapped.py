@@ -9,8 +9,8 @@ import pytest
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import DeviceUsage, create
 from libvgpu.sim import Machine
-from support.sim_programs import PRELUDE
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.programs import PRELUDE
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30

@@ -19,9 +19,9 @@ from libvgpu._native import ffi, lib
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
-from support.nvml_programs import NVML_PRELUDE
-from support.sim_programs import PRELUDE, busy
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.nvml_programs import NVML_PRELUDE
+from support.sim.programs import PRELUDE, busy
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30

@@ -10,10 +10,10 @@ import pytest
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
-from support.grants import Grants, now_ns
-from support.sim_programs import PRELUDE, busy
-from support.simulated_driver import driver_version
-from support.slices import Slice
+from support.shim.grants import Grants, now_ns
+from support.shim.slices import Slice
+from support.sim.driver import driver_version
+from support.sim.programs import PRELUDE, busy
 
 GIB = 1 << 30
 MS = 1_000_000

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -11,7 +11,7 @@ OUT_OF_MEMORY = 2
 NOT_INITIALIZED = 3  # the driver's own answer
 
 EARLY_CONTEXT = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 early = int(driver.cuDevicePrimaryCtxRetain(0)[0])
 open_context()
 print(early, *check(driver.cuMemGetInfo()), int(driver.cuMemAlloc(1 << 20)[0]),

@@ -8,7 +8,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
-from support.slices import Slice
+from support.shim.slices import Slice
 from support.waiting import PATIENCE_S, bar
 
 SliceOf = Callable[..., Slice]

@@ -13,10 +13,10 @@ from libvgpu.driver_releases import RELEASES
 from libvgpu.ledger_view import read_ledger
 from libvgpu.sim import Machine
 from support import Compile
-from support.lacking import without_symbols
-from support.nvml_programs import NVML_PRELUDE
-from support.releases import FORMS, machine_of
-from support.slices import Slice
+from support.shim.lacking import without_symbols
+from support.shim.slices import Slice
+from support.sim.nvml_programs import NVML_PRELUDE
+from support.sim.releases import FORMS, machine_of
 
 SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
@@ -25,7 +25,7 @@ SECOND, THIRD = (f"nvmlDeviceGetComputeRunningProcesses{version}" for version in
 
 HOLD = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 for size in map(int, sys.argv[1:]):
     check(driver.cuMemAlloc(size))

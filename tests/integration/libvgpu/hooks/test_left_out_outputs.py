@@ -13,8 +13,8 @@ import pytest
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim import Machine
 from support import ROOT, Compile
-from support.simulated_driver import library_of
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.driver import library_of
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]

@@ -11,8 +11,8 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine, parse_spec
-from support.simulated_driver import driver_version
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.driver import driver_version
 from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
@@ -22,7 +22,7 @@ OUT_OF_MEMORY = 2
 LOOK = """
 import json, os
 import pynvml as nvml
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 nvml.nvmlInit()
 gpu = nvml.nvmlDeviceGetHandleByIndex(0)

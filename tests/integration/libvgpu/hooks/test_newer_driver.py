@@ -13,7 +13,7 @@ from libvgpu.region import ProcessUsage
 from libvgpu.sim import Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import Compile
-from support.slices import Slice
+from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]

@@ -10,7 +10,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import Compile
-from support.slices import Slice
+from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
 MIB, GIB = 1 << 20, 1 << 30

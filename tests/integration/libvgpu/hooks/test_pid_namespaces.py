@@ -7,9 +7,9 @@ import pytest
 
 from libvgpu.ledger_view import read_ledger
 from libvgpu.sim import Machine
-from support.nvml_programs import NVML_PRELUDE
-from support.pid_namespaces import OWN_PROC, PROC_ABOVE, need_namespaces, pid_within
-from support.slices import Slice
+from support.shim.pid_namespaces import OWN_PROC, PROC_ABOVE, need_namespaces, pid_within
+from support.shim.slices import Slice
+from support.sim.nvml_programs import NVML_PRELUDE
 
 SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
@@ -17,7 +17,7 @@ PIDS_END = 1 << 22  # no process has a greater one
 
 HOLD = """
 import os, sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 pieces = [int(check(driver.cuMemAlloc(size))) for size in map(int, sys.argv[1:])]
 """

@@ -12,8 +12,8 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
-from support.simulated_driver import driver_version
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.driver import driver_version
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
@@ -26,7 +26,7 @@ FIRST_CAP_PERCENT = 50
 # GPU 1's context is current all the time; the stream is GPU 0's.
 ALLOCATE = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 piece = int(sys.argv[1])
 open_context(0)
 stream = check(driver.cuStreamCreate(0))

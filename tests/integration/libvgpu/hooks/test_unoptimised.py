@@ -16,7 +16,7 @@ import pytest
 from libvgpu._build import PORTABLE_COMPILER
 from libvgpu._sources import COMPILE_ARGS, INCLUDES, LIBRARIES, LINK_ARGS
 from support import ROOT
-from support.on_build import TESTS_SECONDS, assert_tests_pass_on
+from support.suite.on_build import TESTS_SECONDS, assert_tests_pass_on
 
 
 @pytest.mark.long

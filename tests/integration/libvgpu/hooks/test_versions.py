@@ -17,9 +17,9 @@ import pytest
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import ROOT
-from support.exercise_runner import named, run_all
-from support.on_build import OTHERS, TESTS_SECONDS
-from support.simulated_driver import CUDA
+from support.exercise.runner import named, run_all
+from support.sim.driver import CUDA
+from support.suite.on_build import OTHERS, TESTS_SECONDS
 
 SHORT = ("11.8",)
 #: What takes time by the clock is tried on the newest driver in the short form.

@@ -13,9 +13,9 @@ from libvgpu._native import ffi, lib
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
-from support.nvml_programs import NVML_PRELUDE
-from support.served import Served
-from support.slices import Slice
+from support.shim.served import Served
+from support.shim.slices import Slice
+from support.sim.nvml_programs import NVML_PRELUDE
 
 SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
@@ -23,7 +23,7 @@ NOT_AVAILABLE = 0xFFFFFFFF
 
 HOLD = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 for device, size in enumerate(map(int, sys.argv[1:])):
     if size:

@@ -13,8 +13,8 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
-from support.simulated_driver import driver_version, library_of
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.driver import driver_version, library_of
 from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
@@ -25,7 +25,7 @@ OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE = 2, 3, 101
 PRELUDE = """
 import ctypes, json, os, sys
 import pynvml as nvml
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 nvml.nvmlInit()
 count = check(driver.cuDeviceGetCount())

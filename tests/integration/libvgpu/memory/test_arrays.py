@@ -7,17 +7,17 @@ from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
-from support.lacking import without_symbols
-from support.slices import Slice
-from support.walk import assert_exact, walk
+from support.shim.lacking import without_symbols
+from support.shim.slices import Slice
+from support.shim.walk import assert_exact, walk
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 
 # Width, height, depth, channels, format and flags; levels where there are any.
 FORMS = """
-from support.cuda_client import *
-from support.cuda_arrays import BYTE, FLOAT, form
+from support.shim.cuda_client import *
+from support.shim.cuda_arrays import BYTE, FLOAT, form
 HALF = driver.CUarray_format.CU_AD_FORMAT_HALF
 LAYERED, CUBE, SPARSE, DEFERRED = 1, 4, 0x40, 0x80
 FORMS = {

@@ -10,9 +10,9 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
-from support.measured import measured_machine
-from support.slices import Slice
-from support.walk import assert_exact, look_at, walk
+from support.shim.slices import Slice
+from support.shim.walk import assert_exact, look_at, walk
+from support.sim.measured import measured_machine
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
@@ -23,7 +23,7 @@ PROCESSES = 8
 STEPS = 100_000 if IS_LONG else 1500
 
 OPEN = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 import sys
 open_context()
 MIB = 1 << 20

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from libvgpu._native import ffi, lib
 from libvgpu.sim import Machine
-from support.sim_programs import PRELUDE
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.programs import PRELUDE
 
 MIB = 1 << 20
 

@@ -8,9 +8,9 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import Compile
-from support.lacking import with_libraries, without_symbols
-from support.slices import Slice
-from support.walk import assert_exact, look_at, walk
+from support.shim.lacking import with_libraries, without_symbols
+from support.shim.slices import Slice
+from support.shim.walk import assert_exact, look_at, walk
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
@@ -19,23 +19,23 @@ CONTEXT_COUNT = 120
 PROCESS_LISTS = [f"nvmlDeviceGetComputeRunningProcesses{version}" for version in ("_v2", "_v3")]
 
 OPEN = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context(); look("open")
 second = check(create_context()); look("second")
 check(driver.cuCtxDestroy(second)); look("first")
 """
 OPEN_ONE = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context(); look("open")
 """
 TRY = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 print(int(driver.cuDevicePrimaryCtxRetain(0)[0]))
 """
 TRY_AND_STAY = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 print("ready", flush=True); sys.stdin.readline()
 print(int(driver.cuDevicePrimaryCtxRetain(0)[0]), flush=True); sys.stdin.readline()
@@ -71,8 +71,8 @@ def test_more_than_twice_what_the_host_estimates_is_no_measurement(
     looks, words = walk(
         part,
         """
-from support.cuda_client import *
-from support.both_books import kind_bytes
+from support.shim.cuda_client import *
+from support.shim.both_books import kind_bytes
 open_context(); print(kind_bytes("context"))
 check(driver.cuCtxSynchronize()); print(kind_bytes("context"), kind_bytes("other"))
 look("quiet")
@@ -260,7 +260,7 @@ def test_threads_that_allocate_meanwhile_never_make_a_context_cheaper(
     library = compile_program("shim_context_threads.c", flags=("-shared", "-fPIC"))
     code = f"""
 import ctypes, sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 primary = open_context()
 threads = ctypes.CDLL(sys.argv[1])  # which needs the driver loaded
 threads.start_churn(ctypes.c_void_p(int(primary)), 2)

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from libvgpu.sim import Machine
 from libvgpu.sim.faults import CallFaults
 from support import Compile
-from support.slices import Slice
-from support.walk import assert_exact, walk
+from support.shim.slices import Slice
+from support.shim.walk import assert_exact, walk
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
@@ -15,7 +15,7 @@ STACK_BYTES = 4096
 CALL_NS = 100_000
 
 START = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 L = driver.CUlimit
 STACK, PRINTF = L.CU_LIMIT_STACK_SIZE, L.CU_LIMIT_PRINTF_FIFO_SIZE
 HEAP = L.CU_LIMIT_MALLOC_HEAP_SIZE

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -18,7 +18,7 @@ MANY_ROUNDS = 80
 # A kernel of a library has one handle for all contexts. Nothing waits for it before they end.
 ROUND_AND_ROUND = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 library = check(driver.cuLibraryLoadData(SPIN_PTX, None, None, 0, None, None, 0))
 kernel = driver.CUfunction(int(check(driver.cuLibraryGetKernel(library, b"spin_ns"))))

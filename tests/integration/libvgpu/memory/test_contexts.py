@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
-from support.measured import measured_machine
-from support.slices import Slice
-from support.walk import assert_exact, walk
+from support.shim.slices import Slice
+from support.shim.walk import assert_exact, walk
+from support.sim.measured import measured_machine
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 
 START = """
-from support.cuda_client import *
-from support.cuda_arrays import form
+from support.shim.cuda_client import *
+from support.shim.cuda_arrays import form
 MIB = 1 << 20
 check(driver.cuInit(0))
 def free(): return check(driver.cuMemGetInfo())[0]
@@ -132,7 +132,7 @@ print(old.cuCtxDetach(context))
 
 
 KINDS = """
-from support.cuda_arrays import form
+from support.shim.cuda_arrays import form
 HEAP = driver.CUlimit.CU_LIMIT_MALLOC_HEAP_SIZE
 def take_all():
     check(driver.cuMemAlloc(10 * MIB)); check(driver.cuMemAllocPitch(1000, 1000, 4))

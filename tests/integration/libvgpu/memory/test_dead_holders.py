@@ -4,7 +4,7 @@ import signal
 from collections.abc import Callable
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -13,14 +13,14 @@ HELD_BYTES = 300 << 20
 
 HOLD = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 check(driver.cuMemAlloc(int(sys.argv[1])))
 print("held", flush=True)
 sys.stdin.readline()
 """
 LOOK = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 print(*check(driver.cuMemGetInfo()))
 """

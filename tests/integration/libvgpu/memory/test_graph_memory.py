@@ -4,16 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 from libvgpu.sim import Machine
-from support.measured import measured_machine
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.measured import measured_machine
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 LIMIT = 64 * MIB
 START = """
-from support.cuda_client import *
-from support.both_books import agree, device_bytes, ledger_bytes
+from support.shim.cuda_client import *
+from support.shim.both_books import agree, device_bytes, ledger_bytes
 MIB = 1 << 20
 GIB = 1 << 30
 open_context()

@@ -7,9 +7,9 @@ import pytest
 
 from libvgpu.sim import Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
-from support.measured import measured_machine
-from support.slices import Slice
-from support.walk import Look, assert_exact, walk
+from support.shim.slices import Slice
+from support.shim.walk import Look, assert_exact, walk
+from support.sim.measured import measured_machine
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -17,7 +17,7 @@ THREADS = 2048 * 132
 LARGE = 33_528 << 20  # 128 KiB a thread, less the 1 KiB that every context has
 
 START = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 HEAD = ".version 7.0\\n.target sm_50\\n.address_size 64\\n"
 def image(bytes):

@@ -9,7 +9,7 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 from support.waiting import PATIENCE_S, wait_until
 
 SliceOf = Callable[..., Slice]
@@ -17,7 +17,7 @@ GIB = 1 << 30
 PIECE = 64 << 20
 
 FILL = f"""
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 free, total = check(driver.cuMemGetInfo())
 pieces, code = allocate_until_refused({PIECE})
@@ -27,7 +27,7 @@ print(free, total, len(pieces) + 1, code, again)
 """
 HOLD = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 address = check(driver.cuMemAlloc(int(sys.argv[1])))
 print("held", flush=True)
@@ -96,7 +96,7 @@ def test_processes_that_race_never_get_more_than_the_limit(
     part = slice_of(machine, memory_bytes=GIB)
     race = f"""
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 print("ready", flush=True); sys.stdin.readline()
 print(len(allocate_until_refused({PIECE})[0]), flush=True); sys.stdin.readline()
@@ -144,7 +144,7 @@ def test_a_lowered_limit_holds_in_a_running_process(machine: Machine, slice_of: 
     part = slice_of(machine, memory_bytes=GIB)
     watch = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 check(driver.cuMemAlloc(256 << 20))
 for line in sys.stdin:
@@ -170,7 +170,7 @@ def test_refusals_are_told_to_the_host(machine: Machine, slice_of: SliceOf) -> N
     part = slice_of(machine, memory_bytes=GIB)
     refuse = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 print(int(driver.cuMemAlloc(2 << 30)[0]), flush=True); sys.stdin.readline()
 """
@@ -191,7 +191,7 @@ def test_stream_ordered_and_pitched_and_managed_memory_is_charged(
 ) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     kinds = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 stream = check(driver.cuStreamCreate(0))
 def free(): return check(driver.cuMemGetInfo())[0]
@@ -214,7 +214,7 @@ print(int(driver.cuMemAllocAsync(2 << 30, stream)[0]), int(driver.cuMemAllocMana
 def test_an_unknown_pointer_is_the_drivers_business(machine: Machine, slice_of: SliceOf) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     code = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 a = check(driver.cuMemAlloc(1 << 20)); check(driver.cuMemFree(a))
 print(int(driver.cuMemFree(a)[0]), int(driver.cuMemFree(12345)[0]), int(driver.cuMemFree(0)[0]))
@@ -236,7 +236,7 @@ def test_a_gpu_that_the_slice_does_not_name_has_limit_0(
     create(stranger, ContainerLimits("other", Family.VGPU, (DeviceLimit(uuid, GIB),)))
     part.directory = stranger
     code = """
-from support.cuda_client import *
+from support.shim.cuda_client import *
 check(driver.cuInit(0))
 print(check(driver.cuDeviceTotalMem(0)))
 print(int(driver.cuDevicePrimaryCtxRetain(0)[0]))
@@ -258,7 +258,7 @@ def test_a_slice_that_cannot_be_read_refuses_everything(
         os.truncate(path, 100)
     else:
         path.write_bytes(os.urandom(path.stat().st_size))
-    code = "from support.cuda_client import *; print(int(driver.cuInit(0)[0]))"
+    code = "from support.shim.cuda_client import *; print(int(driver.cuInit(0)[0]))"
 
     process = part.start(code)
     stdout, stderr = process.communicate(timeout=PATIENCE_S)
@@ -274,7 +274,7 @@ def test_a_primary_context_that_ends_returns_everything_in_it(
     part = slice_of(costly_machine, memory_bytes=GIB)
     code = """
 import sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 for _ in range(3):
     open_context(); check(driver.cuMemAlloc(100 << 20))
     check(driver.cuDevicePrimaryCtxRelease(0))
@@ -296,7 +296,7 @@ def test_a_child_that_lives_on_keeps_nothing_of_its_dead_parent(
     part = slice_of(machine, memory_bytes=GIB)
     code = """
 import os, sys, time
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 check(driver.cuMemAlloc(512 << 20))
 child = os.fork()

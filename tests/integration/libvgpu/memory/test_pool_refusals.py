@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.simulated_driver import driver_version
-from support.slices import Slice
+from support.shim.slices import Slice
+from support.sim.driver import driver_version
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
@@ -23,8 +23,8 @@ import ctypes, json, os, subprocess, sys
 from ctypes import byref, c_uint64, c_void_p
 from pathlib import Path
 from libvgpu.region import read_usage
-from support.both_books import agree
-from support.cuda_client import *
+from support.shim.both_books import agree
+from support.shim.cuda_client import *
 MIB = 1 << 20
 open_context()
 symbols = ctypes.CDLL("libcuda.so.1")

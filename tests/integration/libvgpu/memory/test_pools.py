@@ -3,15 +3,15 @@
 from collections.abc import Callable
 
 from libvgpu.sim import Machine
-from support.slices import Slice
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 LIMIT = 64 * MIB
 START = """
 import ctypes
-from support.cuda_client import *
-from support.both_books import agree, device_bytes, ledger_bytes
+from support.shim.cuda_client import *
+from support.shim.both_books import agree, device_bytes, ledger_bytes
 MIB = 1 << 20
 open_context()
 stream = check(driver.cuStreamCreate(0))

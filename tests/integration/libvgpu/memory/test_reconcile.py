@@ -11,10 +11,10 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import CLIENT_PATH, Compile
-from support.lacking import with_libraries, without_symbols
-from support.lazy_code import START
-from support.measured import measured_machine
-from support.slices import Slice
+from support.shim.lacking import with_libraries, without_symbols
+from support.shim.lazy_code import START
+from support.shim.slices import Slice
+from support.sim.measured import measured_machine
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
@@ -124,7 +124,7 @@ def test_what_neighbours_take_does_not_count(part: Slice, slice_of: SliceOf) -> 
 def test_a_piece_that_was_exported_is_not_charged_twice(part: Slice) -> None:
     importer = """
 import ctypes, sys
-from support.cuda_client import *
+from support.shim.cuda_client import *
 open_context()
 handle = driver.CUipcMemHandle()
 ctypes.memmove(handle.getPtr(), bytes.fromhex(sys.argv[1]), 64)

@@ -12,8 +12,8 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support import IS_LONG, Compile
-from support.slices import Slice
-from support.vmm_programs import VMM
+from support.shim.slices import Slice
+from support.shim.vmm_programs import VMM
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from libvgpu.sim import Machine
-from support.slices import Slice
-from support.vmm_programs import MULTICAST, SPARSE, VMM
+from support.shim.slices import Slice
+from support.shim.vmm_programs import MULTICAST, SPARSE, VMM
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
-from support.served import Served
-from support.slices import Slice
+from support.shim.served import Served
+from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20

@@ -13,8 +13,8 @@ from libvgpu._native import ffi, lib
 from libvgpu.artifacts import shim_path
 from libvgpu.errors import RegionError
 from libvgpu.sim import Machine
-from support.slices import Slice
-from support.talker import Talk, Talker
+from support.shim.slices import Slice
+from support.shim.talker import Talk, Talker
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]

@@ -14,10 +14,10 @@ from libvgpu.artifacts import shim_path
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_limits, read_usage, write_limits
 from libvgpu.sim import Machine
-from support.mps_control import Control
-from support.sim_programs import PRELUDE
-from support.slices import Slice
-from support.talker import Talk
+from support.shim.slices import Slice
+from support.shim.talker import Talk
+from support.sim.mps_control import Control
+from support.sim.programs import PRELUDE
 from support.waiting import PATIENCE_S
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from support import ROOT
-from support.on_build import OTHERS, TESTS_SECONDS
+from support.suite.on_build import OTHERS, TESTS_SECONDS
 
 LIFE = "tests/native/slice/test_process_life.py"
 SHARING = "test_sharing.py::test_{}_killed"

@@ -9,7 +9,7 @@ from deviceplugin.core import gpu_arbiters
 from deviceplugin.core.gpu_arbiters import OVERRUNS_EVERY_S, NodeArbiters
 from libvgpu import region
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
-from support.arbiters import GpuLocks, NotedArbiter
+from support.shim.arbiters import GpuLocks, NotedArbiter
 
 
 def test_overruns_are_told_at_once_and_then_once_a_minute(

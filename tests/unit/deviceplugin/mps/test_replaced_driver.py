@@ -11,7 +11,7 @@ from deviceplugin.mps import runner
 from deviceplugin.mps.compute_mode import NvmlBoards
 from deviceplugin.mps.state_files import Wanted, write_wanted
 from libvgpu.errors import DriverReplacedError, MpsError
-from support.in_process_node import GivenGpus
+from support.node.in_process import GivenGpus
 
 DRIVER_NOT_LOADED, LIB_RM_VERSION_MISMATCH = 9, 18
 

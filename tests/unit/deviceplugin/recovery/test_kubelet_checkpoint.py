@@ -10,7 +10,7 @@ import pytest
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.recovery import kubelet_checkpoint as module
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint, KubeletEntry
-from support.kubelet_file import answer, content, row, write
+from support.node.kubelet_file import answer, content, row, write
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 

@@ -15,7 +15,7 @@ from deviceplugin.scheduler.search.node_view import NodeView, Reservation, Taken
 from deviceplugin.scheduler.search.plans import Plan, Refusal
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
-from support.scheduler_values import asking, first_fit, gpu, held_slice, pod_of, published
+from support.scheduler.values import asking, first_fit, gpu, held_slice, pod_of, published
 
 G0, G1 = "GPU-n1-0", "GPU-n1-1"
 INIT = ContainerKind.INIT

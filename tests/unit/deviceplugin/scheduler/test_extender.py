@@ -19,7 +19,7 @@ from deviceplugin.scheduler.search.plans import Plan
 from deviceplugin.scheduler.search.policies import Policies
 from deviceplugin.scheduler.wire import kube_scheduler
 from libvgpu.limits import Family
-from support.scheduler_values import DOMAIN, gpu, held_slice, pod_of, published
+from support.scheduler.values import DOMAIN, gpu, held_slice, pod_of, published
 
 FAR = float("inf")
 

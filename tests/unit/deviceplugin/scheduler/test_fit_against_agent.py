@@ -15,7 +15,7 @@ from deviceplugin.scheduler.search.wishes import NO_WISHES
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import Family
 from support import IS_LONG
-from support.policy_node import DOMAIN, PolicyNode, shared
+from support.scheduler.policy_node import DOMAIN, PolicyNode, shared
 
 _KINDS = {"i": ContainerKind.INIT, "s": ContainerKind.SIDECAR, "a": ContainerKind.APP}
 

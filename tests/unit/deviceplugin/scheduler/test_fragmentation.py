@@ -8,7 +8,7 @@ from deviceplugin.scheduler.cluster.fragmentation import Fragmentation, Free
 from deviceplugin.scheduler.metric_names import METRICS
 from deviceplugin.scheduler.metrics import ClusterCollector, Counts, MetricsPage
 from libvgpu.limits import Family
-from support.scheduler_values import first_fit, gpu, held_slice, published
+from support.scheduler.values import first_fit, gpu, held_slice, published
 
 GIB = 1 << 30
 

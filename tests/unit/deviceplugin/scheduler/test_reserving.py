@@ -14,7 +14,7 @@ from deviceplugin.scheduler.cluster.reserving import (
     is_possible,
 )
 from deviceplugin.scheduler.search.node_view import Reservation, Taken, view_of
-from support.scheduler_values import asking, gpu, held_slice, pod_of, published
+from support.scheduler.values import asking, gpu, held_slice, pod_of, published
 
 G0, G1 = "GPU-n1-0", "GPU-n1-1"
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR

@@ -14,7 +14,7 @@ from deviceplugin.scheduler.cluster.shown_pods import (
     still_left,
 )
 from deviceplugin.scheduler.search.node_view import Reservation, Taken
-from support.scheduler_values import DOMAIN, asking, held_slice, pod_of, published
+from support.scheduler.values import DOMAIN, asking, held_slice, pod_of, published
 
 PAIR = {"vgpu-core": 30, "vgpu-memory": 10}
 

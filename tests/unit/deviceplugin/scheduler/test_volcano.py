@@ -19,9 +19,9 @@ from deviceplugin.scheduler.wire.go_json import CallMalformed
 from deviceplugin.scheduler.wire.volcano import VolcanoExtender
 from deviceplugin.scheduler.wire.volcano_calls import Code, Vote
 from libvgpu.limits import Family
-from support.extender_process import pod_json
-from support.scheduler_values import DOMAIN, gpu, held_slice, pod_of, published
-from support.volcano_calls import (
+from support.scheduler.process import pod_json
+from support.scheduler.values import DOMAIN, gpu, held_slice, pod_of, published
+from support.scheduler.volcano_calls import (
     ALLOCATED,
     BINDING,
     BOUND,

@@ -18,7 +18,7 @@ from deviceplugin.store.disk import Disk
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 from support import IS_LONG
-from support.sim_disk import Files, SimDisk, Stopped
+from support.node.disk import Files, SimDisk, Stopped
 from support.waiting import PATIENCE_S
 
 STATE_DIR = Path("/state")

@@ -17,7 +17,7 @@ from libvgpu.errors import RegionBusyError
 from libvgpu.ledger_view import damage, read_ledger
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.region import read_limits, read_usage, write_limits
-from support.hostile import lease
+from support.shim.hostile import lease
 from support.waiting import wait_until
 
 pytestmark = pytest.mark.process

@@ -14,7 +14,7 @@ from deviceplugin.watch.process_attribution import (
     place_of,
 )
 from deviceplugin.watch.procfs import MountPoint, read_mounts
-from support.fake_proc import DEVICE, OTHER_UID, UID, FakeProc, mount_line, pod_path
+from support.node.fake_proc import DEVICE, OTHER_UID, UID, FakeProc, mount_line, pod_path
 
 PID = 4711
 TOP = "/allocations"  # of the run directory's file system

@@ -17,8 +17,8 @@ from deviceplugin.watch.nvml_processes import GpuReading
 from deviceplugin.watch.pid_visibility import PidVisibility
 from libvgpu.errors import InventoryError
 from libvgpu.sizes import format_size
-from support.fake_proc import mount_line
-from support.watch_world import (
+from support.node.fake_proc import mount_line
+from support.node.watch_world import (
     GIB,
     GPU,
     KNOWN,

@@ -14,9 +14,9 @@ from deviceplugin.config.loading import WatchPolicy
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason
 from deviceplugin.watch import procfs
-from support.fake_proc import OTHER_UID, mount_line, pod_path
+from support.node.fake_proc import OTHER_UID, mount_line, pod_path
+from support.node.watch_world import GIB, KNOWN, WatchWorld, messages, notices
 from support.waiting import PATIENCE_S
-from support.watch_world import GIB, KNOWN, WatchWorld, messages, notices
 
 pytestmark = pytest.mark.process
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from deviceplugin.webhook.pod_patch import PodRules, patch
-from support.json_patch import applied
+from support.cluster.json_patch import applied
 
 TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 RULES = PodRules(

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from libvgpu._native import ffi, lib
-from support.contention import MS, SECOND, START_NS
+from support.shim.contention import MS, SECOND, START_NS
 
 LOOK_NS = lib.DEMAND_LOOK_NS
 MOST_COUNTER = (1 << 64) - 1

@@ -6,7 +6,7 @@ come behind all whose tags are lower by then.
 
 import pytest
 
-from support.contention import MS, START_NS, Contention, LaunchingTenant
+from support.shim.contention import MS, START_NS, Contention, LaunchingTenant
 
 NEIGHBOURS, ASKS, SETTLED = 4, 60, 10
 QUANTUM_MS = 10

@@ -3,7 +3,7 @@
 import pytest
 
 from libvgpu._native import ffi, lib
-from support.contention import MS, NEVER, SECOND, START_NS, Contention, LaunchingTenant
+from support.shim.contention import MS, NEVER, SECOND, START_NS, Contention, LaunchingTenant
 
 FREE, WINDOWS = lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS
 QUANTUM_NS = lib.WINDOW_QUANTUM_NS

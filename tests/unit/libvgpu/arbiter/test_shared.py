@@ -5,7 +5,7 @@ import random
 import pytest
 
 from libvgpu._native import lib
-from support.contention import MS, SECOND, Contention, LaunchingTenant
+from support.shim.contention import MS, SECOND, Contention, LaunchingTenant
 
 FREE, WINDOWS, SHARED = lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS, lib.VGPU_GRANT_SHARED
 ALWAYS = ((0, 1 << 62),)

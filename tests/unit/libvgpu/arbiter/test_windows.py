@@ -3,7 +3,15 @@
 import pytest
 
 from libvgpu._native import ffi, lib
-from support.contention import LATENCY_NS, MS, NEVER, SECOND, START_NS, Contention, LaunchingTenant
+from support.shim.contention import (
+    LATENCY_NS,
+    MS,
+    NEVER,
+    SECOND,
+    START_NS,
+    Contention,
+    LaunchingTenant,
+)
 
 FREE, WINDOWS = lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS
 QUANTUM_NS = lib.WINDOW_QUANTUM_NS

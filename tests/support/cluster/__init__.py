@@ -1,0 +1,1 @@
+"""Kubernetes: clusters of real parts, what is installed there, and what judges it."""

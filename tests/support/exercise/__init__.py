@@ -1,0 +1,1 @@
+"""What exercises of hooked functions are written with, and what runs them."""

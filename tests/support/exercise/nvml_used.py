@@ -1,0 +1,43 @@
+"""Tells what is taken of a GPU by NVML's own figure, which the shim does not show.
+
+``python -m support.exercise.nvml_used UUID`` runs without the shim. It answers each line with the
+bytes, and ends with its input. The program that asks runs under the shim. Nothing else may use the
+GPU.
+"""
+
+import os
+import subprocess
+import sys
+
+import pynvml
+
+
+class UsedBytes:
+    """The process that answers."""
+
+    def __init__(self, uuid: str) -> None:
+        bare = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "support.exercise.nvml_used", uuid],
+            env=bare,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def __call__(self) -> int:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+
+def main(uuid: str) -> None:
+    pynvml.nvmlInit()
+    gpu = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+    for _ in sys.stdin:
+        print(pynvml.nvmlDeviceGetMemoryInfo(gpu).used, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

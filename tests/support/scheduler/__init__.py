@@ -1,0 +1,1 @@
+"""The scheduler extender: its inputs, and ways to run it."""

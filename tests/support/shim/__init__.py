@@ -1,0 +1,1 @@
+"""Slices and programs under the shim, and what plays the host's part for them."""

@@ -1,0 +1,57 @@
+"""Programs under a slice that answer one line for one line, so that tests can order their steps."""
+
+import json
+import subprocess
+from typing import Any
+
+from support.shim.slices import Slice
+from support.waiting import PATIENCE_S
+
+#: What such a program begins with; the text after it may define more, then calls `serve()`.
+SERVE = """
+import ctypes, json, os, socket, sys
+from support.shim.cuda_client import *
+from support.shim.both_books import agree, device_bytes, ledger_bytes
+MIB = 1 << 20
+def code(answer): return int(answer[0])
+def hexadecimal(opaque): return ctypes.string_at(opaque.getPtr(), 64).hex()
+def opaque(kind, text):
+    made = kind()
+    ctypes.memmove(made.getPtr(), bytes.fromhex(text), 64)
+    return made
+def serve():
+    print("ready", flush=True)
+    for line in sys.stdin:
+        try:
+            answer = eval(line, globals())
+        except CudaError as error:
+            answer = {"code": error.code}
+        print(json.dumps(answer), flush=True)
+"""
+
+
+class Served:
+    """A program that was started with `SERVE`, text of its own, and `serve()`."""
+
+    def __init__(self, part: Slice, text: str, *, shim: bool = True) -> None:
+        self.process: subprocess.Popen[str] = part.start(f"{SERVE}{text}\nserve()\n", shim=shim)
+        assert self._line() == "ready\n"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            _, stderr = self.process.communicate(timeout=PATIENCE_S)
+            raise AssertionError(f"the program ended: {stderr}")
+        return line
+
+    def ask(self, expression: str) -> Any:
+        """Returns what the expression is worth in the program."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(expression.replace("\n", " ") + "\n")
+        self.process.stdin.flush()
+        return json.loads(self._line())
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()

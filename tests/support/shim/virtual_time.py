@@ -1,0 +1,83 @@
+"""Programs in a time of their own, which jumps where all their threads wait.
+
+``tests/native/virtual_time`` takes over the clock and the waits of a program. So a second takes as
+long as its work does, and a run of a seed is the same each time, however fast the machine is.
+"""
+
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from support import Compile
+from support.shim.slices import Slice
+from support.waiting import PATIENCE_S
+
+PARTS = (
+    *("real", "turn"),
+    *(f"interpose_{kind}" for kind in ("clock", "locks", "poll", "files")),
+)
+SOURCES = (
+    "virtual_time/interpose_programs.c",
+    *(f"tests/native/virtual_time/{part}.c" for part in PARTS),
+)
+FLAGS = ("-shared", "-fPIC", "-fno-builtin", "-ldl")
+#: Threads that spin side by side hand on their turn every so often, rather than at each look.
+SLACK_NS = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """How busy the host is.
+
+    Attributes:
+        seed: decides all that is left to chance.
+        one_in: of so many looks at the clock, one finds that its thread had no processor.
+        late_ns: for at most so long.
+    """
+
+    seed: int
+    one_in: int
+    late_ns: int
+
+
+def run(
+    compile_program: Compile, part: Slice, folder: Path, command: list[str], chance: Chance | None
+) -> str:
+    """Runs a C program in a slice, in a time of its own, and returns what it printed."""
+    return run_program(compile_program, part.environment(), folder, command, chance)
+
+
+def run_program(
+    compile_program: Compile,
+    environment: Mapping[str, str],
+    folder: Path,
+    command: list[str],
+    chance: Chance | None = None,
+) -> str:
+    """Runs a program in a time of its own, and returns what it printed.
+
+    Args:
+        environment: of the program; the library that takes over its time is loaded first.
+        folder: for the file of its time.
+    """
+    preload = compile_program(*SOURCES, flags=FLAGS)
+    more = {
+        "LD_PRELOAD": f"{preload} {environment.get('LD_PRELOAD', '')}",
+        "VIRTUAL_TIME_FILE": str(folder / "virtual-time"),
+        "PYTHONHASHSEED": "0",
+    }
+    more["VIRTUAL_TIME_CHANCE"] = (
+        f"{chance.seed} {chance.one_in} {chance.late_ns} 0" if chance else f"0 0 0 {SLACK_NS}"
+    )
+    # At the same addresses each time: what the shim knows of a kernel lies at a hash of one.
+    result = subprocess.run(
+        ["setarch", "-R", *command],
+        env={**environment, **more},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout

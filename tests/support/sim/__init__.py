@@ -1,0 +1,1 @@
+"""Programs on simulated machines, without the shim."""

@@ -1,0 +1,142 @@
+"""Programs that share memory of the simulated GPU, or take it apart."""
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from libvgpu.sim import Machine
+from support.sim.programs import finish, start
+from support.waiting import PATIENCE_S
+
+GRANULE = 2 << 20
+
+#: Names for programs: pieces of one granule unless they say otherwise.
+VMM = f"""
+GRANULE = {GRANULE}
+def properties(exported=False, host=False):
+    wanted = cuda.CUmemAllocationProp()
+    wanted.type = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    kinds = cuda.CUmemLocationType
+    wanted.location.type = (kinds.CU_MEM_LOCATION_TYPE_HOST if host
+                            else kinds.CU_MEM_LOCATION_TYPE_DEVICE)
+    wanted.location.id = 0
+    if exported:
+        wanted.requestedHandleTypes = POSIX
+    return wanted
+POSIX = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+NONE, READ_WRITE = (cuda.CUmemAccess_flags(flags) for flags in (0, 3))
+def create(granules=1, **how): return check(cuda.cuMemCreate(granules * GRANULE, properties(**how), 0))
+def reserve(granules=1): return int(check(cuda.cuMemAddressReserve(granules * GRANULE, 0, 0, 0)))
+def descriptor(flags=READ_WRITE):
+    wanted = cuda.CUmemAccessDesc()
+    wanted.location = properties().location
+    wanted.flags = flags
+    return wanted
+def grant(address, granules=1, flags=READ_WRITE):
+    return int(cuda.cuMemSetAccess(address, granules * GRANULE, [descriptor(flags)], 1)[0])
+def map_at(address, handle, granules=1):
+    return int(cuda.cuMemMap(address, granules * GRANULE, 0, handle, 0)[0])
+def unmap(address, granules=1): return int(cuda.cuMemUnmap(address, granules * GRANULE)[0])
+def write(address, data): return int(cuda.cuMemcpyHtoD(address, data, len(data))[0])
+def read(address, count):
+    data = bytearray(count)
+    check(cuda.cuMemcpyDtoH(data, address, count))
+    return bytes(data)
+def used():
+    free, total = check(cuda.cuMemGetInfo())
+    return (total - free) // GRANULE
+"""  # noqa: E501
+
+#: Programs answer one line for one line: `serve` runs what it reads and says what it returns.
+SERVE = (
+    VMM
+    + """
+import socket
+def serve():
+    for line in sys.stdin:
+        try:
+            answer = eval(line, globals())
+        except CudaError as error:
+            answer = {"code": error.code}
+        print(json.dumps(answer), flush=True)
+def own():
+    free, total = check(cuda.cuMemGetInfo())
+    return total - free
+def hexadecimal(opaque): return ctypes.string_at(opaque.getPtr(), 64).hex()
+def fill(opaque, text): ctypes.memmove(opaque.getPtr(), bytes.fromhex(text), 64)
+def ipc_handle(address): return hexadecimal(check(cuda.cuIpcGetMemHandle(address)))
+def ipc_open(text):
+    handle = cuda.CUipcMemHandle()
+    fill(handle, text)
+    return int(check(cuda.cuIpcOpenMemHandle(handle, 1)))
+def send(descriptor, path):
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(path)
+        socket.send_fds(line, [b"x"], [descriptor])
+def receive(path):
+    with socket.socket(socket.AF_UNIX) as line:
+        line.bind(path)
+        line.listen()
+        print(json.dumps("listens"), flush=True)
+        with line.accept()[0] as peer:
+            return socket.recv_fds(peer, 1, 1)[1][0]
+def put(name, value): globals()[name] = value; return 0
+def text(address, count): return read(address, count).decode()
+open_context()
+"""
+)
+
+
+class Program:
+    """A program that evaluates what it is told."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.process: subprocess.Popen[str] = start(machine, SERVE + "serve()\n")
+
+    def tell(self, expression: str) -> None:
+        assert self.process.stdin
+        self.process.stdin.write(expression + "\n")
+        self.process.stdin.flush()
+
+    def hear(self) -> Any:
+        assert self.process.stdout
+        line = self.process.stdout.readline()
+        if not line:
+            assert self.process.stderr
+            raise AssertionError(self.process.stderr.read())
+        return json.loads(line)
+
+    def ask(self, expression: str) -> Any:
+        self.tell(expression)
+        return self.hear()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(PATIENCE_S)
+
+
+@contextmanager
+def pair(machine: Machine) -> Iterator[tuple[Program, Program]]:
+    """Runs an exporter and an importer."""
+    programs = Program(machine), Program(machine)
+    try:
+        yield programs
+        for program in programs:
+            if program.process.poll() is None:
+                finish(program.process)
+    finally:
+        for program in programs:
+            program.process.kill()
+            program.process.wait(PATIENCE_S)
+
+
+def hand_over(exporter: Program, importer: Program, descriptor: str, path: Path) -> None:
+    """Gives a descriptor of one program to the other, as `given` there."""
+    importer.tell(f"put('given', receive({str(path)!r}))")
+    assert importer.hear() == "listens"
+    exporter.ask(f"send({descriptor}, {str(path)!r})")
+    assert importer.hear() == 0
