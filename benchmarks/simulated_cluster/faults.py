@@ -2,6 +2,7 @@
 
 import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -54,6 +55,10 @@ class Faults:
         """Returns how many calls are still to fail that were planted with a pattern."""
         with self._lock:
             return sum(each.left for each in self._planted if each.what.pattern == what)
+
+    def slow(self, seconds: float) -> None:
+        """Has each answer take so long."""
+        self.before = lambda _: time.sleep(seconds)
 
     def clear(self) -> None:
         """Lets nothing fail any more."""

@@ -159,9 +159,9 @@ class ClusterLife:
         self.cluster.server.faults.plant(CUT, "binding", 1, self._chance.random() < 0.5)
 
     def _slow(self) -> None:
-        self.cluster.server.faults.before = lambda _: time.sleep(0.03)
+        self.cluster.server.faults.slow(0.03)
         time.sleep(0.3)
-        self.cluster.server.faults.before = lambda _: None
+        self.cluster.server.faults.slow(0.0)
 
     def _away(self) -> None:
         self.cluster.server.stop()
