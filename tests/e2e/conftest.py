@@ -1,9 +1,10 @@
-"""What tests on a cluster have in common, whichever folder or file they are in."""
+"""What tests of the install and tests on a cluster have in common."""
 
 from collections.abc import Generator
 
 import pytest
 
+from support.cluster import install
 from support.cluster import logs as cluster_logs
 from support.cluster.real import RealCluster
 
@@ -16,3 +17,10 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, o
         return (yield)
     with cluster_logs.kept_on_failure(cluster, pyfuncitem.name):
         return (yield)
+
+
+@pytest.fixture(scope="session")
+def install_programs() -> None:
+    """Skips where the programs that judge the install cannot be had."""
+    if why_not := install.missing():
+        pytest.skip(why_not)

@@ -8,6 +8,7 @@ from support.cluster import amount_pods, install
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
@@ -16,13 +17,6 @@ EXPRESSION_BUDGET = 1_000_000
 SHARE = 0.25
 _POD = {"apiVersion": "v1", "kind": "Pod"}
 FORBID = "policy.loneHalves.vgpu=forbid"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 def wrong_rows(manifests: str, rows: list[amount_pods.Row]) -> list[str]:

@@ -14,6 +14,7 @@ from support.cluster import install
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
@@ -27,13 +28,6 @@ HOOK = "vgpu-clean-hosts"
 #: How long helm waits for a hook where nobody says otherwise.
 HELM_S = 300
 Objects = dict[tuple[str, str], dict[str, Any]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 def objects(values: str = ALL) -> Objects:

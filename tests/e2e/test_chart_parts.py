@@ -14,17 +14,11 @@ from support.cluster import install, policy_pods
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 CONFIGS = ["--set", "configs.default=version: v1,configs.a100-80gb-config=version: v1"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 def pod(found: dict[tuple[str, str], dict[str, Any]], name: str) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from support.cluster import install
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
@@ -129,13 +130,6 @@ TAKEN = [
     f"{SCHEDULER},scheduler.extraArgs={{--body-limit=64}}",
     f"{SCHEDULER},existingConfigMap=m,configSelection.enabled=true,scheduler.config=a",
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 @cache

@@ -16,6 +16,7 @@ from support.cluster import install, kube_schemas
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
@@ -172,13 +173,6 @@ ROWS: dict[str, tuple[tuple[str, str], Any, Any]] = {
         (HOOK, ["metadata", "annotations", "cert-manager.io/inject-ca-from"],
          "vgpu-system/vgpu-webhook"),
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 @cache

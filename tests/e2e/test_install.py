@@ -21,17 +21,11 @@ EXPRESSION_BUDGET = 1_000_000
 SHARE = 0.25
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 STRICT = "policy.strictVisibleDevices.enabled=true"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 def test_the_manifests_are_what_the_chart_makes_of_its_own_values() -> None:

@@ -5,6 +5,7 @@ agent on a simulated machine. In the long form only: with nothing cached the API
 minutes of two cores to build.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -22,13 +23,11 @@ from support.cluster import control_plane, kubernetes_versions, stand_in_agents
 from support.cluster.control_plane import ControlPlane, collection
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from support.cluster.stand_in_agents import NAMESPACE, StandInAgent, make_pod, page, remove_pods
-from support.node.simulated import SimulatedNode
+from support.node.simulated import CONFIG, SimulatedNode
 from support.output_schemas import check
 from support.ports import held_port
 from support.waiting import PATIENCE_S, wait_until
 
-CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
-FRACTIONS = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
 RIGHTS = ROOT / "deploy/examples/kubectl-vgpu/rights.yaml"
 RIGHTS_TO_SET = RIGHTS.with_name("rights-to-set.yaml")
 MANY, MANY_WITHIN_S = 50, 3.0
@@ -272,75 +271,74 @@ def test_an_api_server_that_is_away_is_told(cluster: Cluster) -> None:
     assert "the API server cannot be reached: dial tcp 127.0.0.1:1" in done.stderr
 
 
-def test_a_real_agent_answers(cluster: Cluster) -> None:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
-        port = held_port()
-        options = [f"--metrics-address={cluster.address}:{port}", "--node-name=real"]
-        node = SimulatedNode(Path(name), "t4*2", CONFIG, FRACTIONS, options)
+@contextlib.contextmanager
+def real_agent(
+    cluster: Cluster, base: Path, spec: str, config: str = CONFIG
+) -> Iterator[SimulatedNode]:
+    """Gives a node whose agent has a pod in the cluster."""
+    port = held_port()
+    options = [f"--metrics-address={cluster.address}:{port}", "--node-name=real"]
+    with SimulatedNode(base, spec, config, options=options) as node:
         make_pod(cluster.plane, "real", cluster.address, port)
         try:
-            node.admit("train", vgpu_core=30, vgpu_memory=4)
-            wait_until(lambda: "default/train/c" in cluster.vgpu("ps").stdout, "its pod is known")
-            (row,) = cluster.rows("ps")
-            assert (row["node"], row["core_percent"], row["state"]) == ("real", 30, "idle")
-            gpus = cluster.rows("status")
-            assert [(g["product"], g["source"], g["health"]) for g in gpus] == [
-                ("Tesla T4", "simulated", ""),
-                ("Tesla T4", "simulated", ""),
-            ]
-            (facts,) = cluster.rows("describe", "default/train")
-            (device,) = facts["devices"]
-            assert (facts["node"], facts["owner"]) == ("real", "default/train/c")
-            assert (device["asked_core_percent"], device["memory_from"]) == (30, "request")
-            assert facts["directory"].startswith(f"{name}/r/allocations/")
-            (facts,) = cluster.rows("describe", device["gpu_uuid"])
-            assert [each["who"] for each in facts["slices"]] == ["default/train/c"]
-            levels = {row["check"]: row["level"] for row in cluster.rows("doctor")}
-            assert levels["agent"] == levels["config"] == levels["resources"] == "ok"
-            refused = cluster.vgpu("describe", "default/big")
-            assert "neither" not in refused.stderr and refused.returncode == 1
+            yield node
         finally:
             remove_pods(cluster.plane)
-            node.close()
 
 
-def test_set_does_what_it_shows(cluster: Cluster) -> None:
+def test_a_real_agent_answers(cluster: Cluster, short_path: Path) -> None:
+    with real_agent(cluster, short_path, "t4*2") as node:
+        node.admit("train", vgpu_core=30, vgpu_memory=4)
+        wait_until(lambda: "default/train/c" in cluster.vgpu("ps").stdout, "its pod is known")
+        (row,) = cluster.rows("ps")
+        assert (row["node"], row["core_percent"], row["state"]) == ("real", 30, "idle")
+        gpus = cluster.rows("status")
+        assert [(g["product"], g["source"], g["health"]) for g in gpus] == [
+            ("Tesla T4", "simulated", ""),
+            ("Tesla T4", "simulated", ""),
+        ]
+        (facts,) = cluster.rows("describe", "default/train")
+        (device,) = facts["devices"]
+        assert (facts["node"], facts["owner"]) == ("real", "default/train/c")
+        assert (device["asked_core_percent"], device["memory_from"]) == (30, "request")
+        assert facts["directory"].startswith(f"{short_path}/r/allocations/")
+        (facts,) = cluster.rows("describe", device["gpu_uuid"])
+        assert [each["who"] for each in facts["slices"]] == ["default/train/c"]
+        levels = {row["check"]: row["level"] for row in cluster.rows("doctor")}
+        assert levels["agent"] == levels["config"] == levels["resources"] == "ok"
+        refused = cluster.vgpu("describe", "default/big")
+        assert "neither" not in refused.stderr and refused.returncode == 1
+
+
+def test_set_does_what_it_shows(cluster: Cluster, short_path: Path) -> None:
     config = CONFIG + "limits:\n- match: {}  # everybody\n  core: 40\n"
     name = "vgpu-config"
     config_maps = f"/api/v1/namespaces/{NAMESPACE}/configmaps"
     cluster.plane.apply(config_maps, {"metadata": {"name": name}, "data": {"config.yaml": config}})
     values = ["-n", "default", "--core", "20", "--memory", "3GiB"]
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as directory:
-        port = held_port()
-        options = [f"--metrics-address={cluster.address}:{port}", "--node-name=real"]
-        node = SimulatedNode(Path(directory), "t4", config, FRACTIONS, options)
-        make_pod(cluster.plane, "real", cluster.address, port)
-        try:
-            node.admit("train", vgpu_core=50, vgpu_memory=4)
-            wait_until(lambda: "default/train/c" in cluster.vgpu("ps").stdout, "its pod is known")
-            refused = cluster.vgpu("set", *values)
-            assert refused.returncode == 1
-            assert "the right to get configmaps in namespace vgpu-system" in refused.stderr
-            assert "rights-to-set.yaml" in refused.stderr
+    with real_agent(cluster, short_path, "t4", config) as node:
+        node.admit("train", vgpu_core=50, vgpu_memory=4)
+        wait_until(lambda: "default/train/c" in cluster.vgpu("ps").stdout, "its pod is known")
+        refused = cluster.vgpu("set", *values)
+        assert refused.returncode == 1
+        assert "the right to get configmaps in namespace vgpu-system" in refused.stderr
+        assert "rights-to-set.yaml" in refused.stderr
 
-            shown = cluster.vgpu("set", *values, "--dry-run", "-o", "json", user="setter")
-            assert shown.returncode == 0, shown.stderr
-            rows = {row["value"]: row for row in check("kubectl-set", shown.stdout)}
-            assert cluster.plane.find(f"{config_maps}/{name}")["data"] == {"config.yaml": config}  # type: ignore[index]
-            assert [(rows[k]["old"], rows[k]["new"]) for k in ("core_percent", "memory_bytes")] == [
-                (40, 20), (4 * GIB, 3 * GIB),
-            ]  # fmt: skip
+        shown = cluster.vgpu("set", *values, "--dry-run", "-o", "json", user="setter")
+        assert shown.returncode == 0, shown.stderr
+        rows = {row["value"]: row for row in check("kubectl-set", shown.stdout)}
+        assert cluster.plane.find(f"{config_maps}/{name}")["data"] == {"config.yaml": config}  # type: ignore[index]
+        assert [(rows[k]["old"], rows[k]["new"]) for k in ("core_percent", "memory_bytes")] == [
+            (40, 20), (4 * GIB, 3 * GIB),
+        ]  # fmt: skip
 
-            done = cluster.vgpu("set", *values, user="setter")
-            assert done.returncode == 0, done.stderr
-            text = cluster.plane.find(f"{config_maps}/{name}")["data"]["config.yaml"]  # type: ignore[index]
-            assert "# everybody" in text
-            (node.base / "config.yaml").write_text(text)  # as a kubelet does
-            wait_until(lambda: cluster.rows("ps")[0]["core_percent"] == 20, "the agent has it")
-            assert cluster.rows("ps")[0]["memory_limit_bytes"] == 3 * GIB
-        finally:
-            remove_pods(cluster.plane)
-            node.close()
+        done = cluster.vgpu("set", *values, user="setter")
+        assert done.returncode == 0, done.stderr
+        text = cluster.plane.find(f"{config_maps}/{name}")["data"]["config.yaml"]  # type: ignore[index]
+        assert "# everybody" in text
+        (node.base / "config.yaml").write_text(text)  # as a kubelet does
+        wait_until(lambda: cluster.rows("ps")[0]["core_percent"] == 20, "the agent has it")
+        assert cluster.rows("ps")[0]["memory_limit_bytes"] == 3 * GIB
 
 
 def test_many_nodes_are_shown_in_seconds(cluster: Cluster) -> None:

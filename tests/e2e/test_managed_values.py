@@ -15,16 +15,10 @@ FILES = sorted(EXAMPLES.glob("*-values.yaml"))
 PARTS = ("vgpu-agent", "vgpu-mps")
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 def pods(text: str) -> dict[str, dict[str, Any]]:

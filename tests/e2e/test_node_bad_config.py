@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from support.node.parts import missing
 from support.node.real import MARKS, RealNode, example, example_config, running_node
 from support.node.slices import GIB, assert_slice_holds
 from support.waiting import wait_until
@@ -26,8 +25,6 @@ def agent_config(**rule: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def node() -> Iterator[RealNode]:
     """A node whose agent has started again over a bad config, with pods from before."""
-    if why_not := missing():
-        pytest.skip(why_not)
     with running_node(agent_config(core="100%"), GPUS) as node:
         for name in PODS:
             node.put(example(name))

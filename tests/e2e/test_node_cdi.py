@@ -11,7 +11,7 @@ import pytest
 
 from support.node import cdi as node_cdi
 from support.node.containerd import CdiContainerd
-from support.node.parts import build_containerd, missing, missing_containerd
+from support.node.parts import build_containerd
 from support.node.programs import LOOK_INSIDE, SECOND_PROCESS
 from support.node.real import MARKS, RealNode, example, example_config, idle_pod, running_node
 from support.node.runc import LIBRARIES, LIBRARY_DIRECTORY
@@ -29,12 +29,8 @@ pytestmark = MARKS
 @pytest.fixture(scope="module")
 def node() -> Iterator[RealNode]:
     """A node whose agent names GPUs by CDI and whose runtime knows these names."""
-    if why_not := missing() or missing_containerd():
-        pytest.skip(why_not)
     containerd = CdiContainerd(build_containerd())
-    with running_node(example_config("cdi-cri"), GPUS, containerd, write_spec) as node:
-        for name in PODS:
-            node.put(example(name))
+    with running_node(example_config("cdi-cri"), GPUS, containerd, write_spec, pods=PODS) as node:
         yield node
 
 

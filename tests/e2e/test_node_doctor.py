@@ -5,7 +5,6 @@ from collections.abc import Iterator
 import pytest
 
 from support.node.doctor import Finding, of
-from support.node.parts import missing
 from support.node.real import MARKS, RealNode, example, example_config, running_node
 from support.node.slices import assert_slice_holds
 from support.output_schemas import check
@@ -18,8 +17,6 @@ pytestmark = MARKS
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[RealNode]:
-    if why_not := missing():
-        pytest.skip(why_not)
     with running_node(example_config(), ("a100-80g", "a100-80g")) as node:
         node.put(example(POD))
         assert_slice_holds(node, POD)

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import faults
-from support.node.parts import missing
 from support.node.real import MARKS, RealNode, example, example_config, running_node
 from support.node.slices import GIB, assert_slice_holds
 from support.waiting import wait_until
@@ -47,11 +46,7 @@ def small_pod(name: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def node() -> Iterator[RealNode]:
     """A node that had lost GPUs before anything of it ran."""
-    if why_not := missing():
-        pytest.skip(why_not)
-    with running_node(agent_config(), GPUS, prepare=lose_gpus) as node:
-        for name in PODS:
-            node.put(example(name))
+    with running_node(agent_config(), GPUS, prepare=lose_gpus, pods=PODS) as node:
         yield node
 
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from support.node.parts import missing
 from support.node.real import MARKS, RealNode, example, example_config, running_node
 from support.node.slices import assert_slice_holds
 from support.waiting import wait_until
@@ -23,8 +22,6 @@ def config(root: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[RealNode]:
-    if why_not := missing():
-        pytest.skip(why_not)
     with running_node(config(ROOT), ("a100-80g", "a100-80g")) as node:
         node.put(example(POD))
         yield node

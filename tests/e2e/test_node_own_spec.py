@@ -11,9 +11,9 @@ import pytest
 
 from deviceplugin.config.device_forms import DEFAULT_CDI_KIND
 from support.node.containerd import CdiContainerd
-from support.node.parts import build_containerd, missing, missing_containerd
+from support.node.parts import build_containerd
 from support.node.programs import LOOK_INSIDE
-from support.node.real import MARKS, RealNode, example, example_config, running_node
+from support.node.real import MARKS, RealNode, example_config, running_node
 from support.node.runc import LIBRARIES, LIBRARY_DIRECTORY
 from support.node.slices import assert_slice_holds
 
@@ -27,12 +27,8 @@ pytestmark = MARKS
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[RealNode]:
-    if why_not := missing() or missing_containerd():
-        pytest.skip(why_not)
     containerd = CdiContainerd(build_containerd())
-    with running_node(example_config("auto"), GPUS, containerd) as node:
-        for name in PODS:
-            node.put(example(name))
+    with running_node(example_config("auto"), GPUS, containerd, pods=PODS) as node:
         yield node
 
 

@@ -6,9 +6,8 @@ import pytest
 
 from deviceplugin.store.container_answer import LIST_DIRECTORY, VISIBLE_DEVICES
 from support.node.containerd import DebiansContainerd
-from support.node.parts import missing
 from support.node.programs import LOOK_INSIDE, SECOND_PROCESS
-from support.node.real import MARKS, RealNode, example, example_config, idle_pod, running_node
+from support.node.real import MARKS, RealNode, example_config, idle_pod, running_node
 from support.node.runc import LIBRARIES
 from support.node.slices import OUT_OF_MEMORY, assert_slice_holds
 
@@ -24,12 +23,8 @@ pytestmark = MARKS
 @pytest.fixture(scope="module")
 def node() -> Iterator[RealNode]:
     """A node whose runtime reads mounts, as its settings say; the agent finds that out."""
-    if why_not := missing():
-        pytest.skip(why_not)
     containerd = DebiansContainerd(devices_by="volume-mounts")
-    with running_node(example_config("auto"), GPUS, containerd) as node:
-        for name in PODS:
-            node.put(example(name))
+    with running_node(example_config("auto"), GPUS, containerd, pods=PODS) as node:
         yield node
 
 

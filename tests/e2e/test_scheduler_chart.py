@@ -17,19 +17,13 @@ from support.cluster import install, kube_schemas
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 pytestmark = [
+    pytest.mark.usefixtures("install_programs"),
     pytest.mark.network,
     pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
 ]
 EXAMPLES = ROOT / "deploy/examples/scheduler"
 NAME, ELECTION = "vgpu-scheduler", "vgpu-system-election"
 Objects = dict[tuple[str, str], dict[str, Any]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _programs() -> None:
-    why_not = install.missing()
-    if why_not:
-        pytest.skip(why_not)
 
 
 def objects(*settings: str) -> Objects:

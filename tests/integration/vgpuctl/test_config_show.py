@@ -3,23 +3,14 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from support import warm
-from support.node.in_process import CONFIG, InProcessNode, running_node
+from support.node.in_process import CONFIG, InProcessNode
 
 
 def show(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return warm.run(["-m", "vgpuctl", "config", "show", *arguments], os.environ | {"NO_COLOR": "1"})
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
-        yield node
 
 
 def test_the_agents_config_is_shown_and_without_it_that_is_said(node: InProcessNode) -> None:

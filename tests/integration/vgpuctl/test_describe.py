@@ -34,10 +34,9 @@ class DescribedNode:
     """A node with a pod, for all tests here, and the verb as its users type it."""
 
     def __init__(self, base: Path) -> None:
-        resources = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
         self.base = base
         # No single test is to end it (`leftovers`).
-        self.node = SimulatedNode(base, "t4*2", CONFIG, resources, variables={MARK: ""})
+        self.node = SimulatedNode(base, "t4*2", CONFIG, variables={MARK: ""})
         self.pod = self.node.admit("train", vgpu_core=30, vgpu_memory=4)
         self.node.devices(self.pod)
         wait_until(lambda: "default/train/c" in self.vgpuctl("ps").stdout, "the pod is known")
@@ -57,10 +56,8 @@ class DescribedNode:
 def node() -> Iterator[DescribedNode]:
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
         described = DescribedNode(Path(name))
-        try:
+        with described.node:
             yield described
-        finally:
-            described.node.close()
 
 
 def test_a_container_tells_what_it_asked_for_and_where_its_limits_come_from(

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -19,12 +18,9 @@ import pytest
 from libvgpu.allocation_dirs import META
 from support import CLIENT_PATH, ROOT
 from support.node.doctor import Finding, doctor, of, put
-from support.node.simulated import SimulatedNode
-from support.suite.own_folder import SHORT
+from support.node.simulated import CONFIG, SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
 
-CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
-RESOURCES = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
 Run = Callable[..., list[Finding]]
 
 KUBELET = "var/lib/kubelet/config.yaml"
@@ -38,11 +34,9 @@ DEFAULT = f'[{PLUGIN}.containerd]\ndefault_runtime_name = "nvidia"\n'
 
 
 @pytest.fixture
-def node() -> Iterator[SimulatedNode]:
-    with tempfile.TemporaryDirectory(prefix="vd", dir=SHORT) as name:
-        node = SimulatedNode(Path(name), "t4", CONFIG, RESOURCES)
+def node(short_path: Path) -> Iterator[SimulatedNode]:
+    with SimulatedNode(short_path, "t4") as node:
         yield node
-        node.close()
 
 
 def run_on(node: SimulatedNode, *options: str, **more: object) -> list[Finding]:
@@ -299,21 +293,19 @@ def test_another_plugin_is_told_while_the_agent_is_down(node: SimulatedNode) -> 
     assert f"nvidia.com/gpu has {gpu}" in found["message"]
 
 
-def test_mig_devices_of_another_layout_are_told_while_the_agent_is_down() -> None:
+def test_mig_devices_of_another_layout_are_told_while_the_agent_is_down(
+    short_path: Path,
+) -> None:
     config = CONFIG + "mig: [{profiles: {1g.5gb: 7}}]\n"
-    with tempfile.TemporaryDirectory(prefix="vd", dir=SHORT) as name:
-        node = SimulatedNode(Path(name), "a100-40g/mig=2g.10gb*3", config, [])
-        try:
-            (up,) = wait_until(lambda: of(run_on(node), "mig"))
-            wait_until((node.base / "s/accepted-config.json").exists, "the config is kept")
-            node.stop_agent()
-            (down,) = of(run_on(node), "mig")
-        finally:
-            node.close()
+    with SimulatedNode(short_path, "a100-40g/mig=2g.10gb*3", config, []) as node:
+        (up,) = wait_until(lambda: of(run_on(node), "mig"))
+        wait_until((node.base / "s/accepted-config.json").exists, "the config is kept")
+        node.stop_agent()
+        (down,) = of(run_on(node), "mig")
 
     assert down["message"] == up["message"]
     assert "is not cut as the config says" in down["message"]
-    assert f"vgpuctl mig apply {name}/config.yaml" in down["fix"]
+    assert f"vgpuctl mig apply {short_path}/config.yaml" in down["fix"]
 
 
 # ---- what the dead left, and room -------------------------------------------------------------

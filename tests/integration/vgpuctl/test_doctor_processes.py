@@ -3,10 +3,10 @@
 The programs have mapped what the loaders of such images map, and nothing else stands in for them.
 """
 
+import contextlib
 import json
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,8 +21,7 @@ from support.api_server.cluster_server import ClusterServer
 from support.node.doctor import Finding, doctor, of, put
 from support.node.fake_proc import UID, FakeProc, mount_line, pod_path
 from support.node.in_process import running_node
-from support.node.watched import HOLD, Contained, WatchedNode, can_contain
-from support.suite.own_folder import SHORT
+from support.node.watched import HOLD, Contained, WatchedNode
 from support.waiting import wait_until
 from vgpuctl.agent_client import metrics_page
 from vgpuctl.doctor.image_checks import needed_glibc
@@ -47,20 +46,10 @@ int main(int count, char **paths) {
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(short_path: Path) -> Iterator[Start]:
     """Returns ``start(**options)``, which makes the node of the test."""
-    if not can_contain():
-        pytest.skip("this user may not make mount namespaces")
-    with tempfile.TemporaryDirectory(prefix="vd", dir=SHORT) as base:
-        made: list[WatchedNode] = []
-
-        def make(**options: object) -> WatchedNode:
-            made.append(WatchedNode(Path(base), **options))  # type: ignore[arg-type]
-            return made[-1]
-
-        yield make
-        for node in made:
-            node.close()
+    with contextlib.ExitStack() as made:
+        yield lambda **options: made.enter_context(WatchedNode(short_path, **options))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +94,7 @@ def test_images_in_which_the_shim_is_not(start: Start, mapper: Path, tmp_path: P
         put(tmp_path, name, "x" * 4096)
 
     def admit(name: str) -> Contained:
-        pod = node.admit(name, memory_gib=1, core=5)
+        pod = node.contain(name, memory_gib=1, core=5)
         words = [str(tmp_path / file) for file in IMAGES[name][0]]
         ready(pod.spawn([str(mapper), *words], shim=False))
         return pod
@@ -138,7 +127,7 @@ def test_images_in_which_the_shim_is_not(start: Start, mapper: Path, tmp_path: P
 
 def test_a_program_past_the_shim_and_one_with_it(start: Start) -> None:
     node = start()
-    pod = node.admit("train")
+    pod = node.contain("train")
     pod.start(HOLD, 1 << 20)
     assert [each["level"] for each in of(run_on(node), "images")] == ["ok"]
 
@@ -153,7 +142,7 @@ def test_a_program_for_a_later_cuda_than_the_drivers(
     start: Start, mapper: Path, tmp_path: Path
 ) -> None:
     node = start()
-    pod = node.admit("new")
+    pod = node.contain("new")
 
     def found(*names: str) -> list[Finding]:
         """What is said while a program has these files mapped."""
@@ -174,7 +163,7 @@ def test_a_program_for_a_later_cuda_than_the_drivers(
 
 def test_cgroups_that_name_no_pod_and_such_that_do(start: Start, tmp_path: Path) -> None:
     node = start()
-    pod = node.admit("train")
+    pod = node.contain("train")
     pod.start(HOLD, 1 << 20)  # in no pod's cgroup, as the stand-in for a runtime makes it
 
     (found,) = of(run_on(node), "cgroups")
@@ -279,7 +268,7 @@ def test_an_ordinary_user_is_told_what_needs_root(start: Start) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
     node = start()
-    pod = node.admit("train")
+    pod = node.contain("train")
     pod.start(HOLD, 1 << 20)
     node.base.chmod(0o755)
     places = [f"--{n}-dir={node.base / n[0]}" for n in ("run", "state", "kubelet")]

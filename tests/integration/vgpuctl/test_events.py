@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,17 +14,11 @@ from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.store.event_file import EventFile
 from deviceplugin.testing import AdmissionFailed
 from support import ROOT, warm
-from support.node.in_process import InProcessNode, running_node
+from support.node.in_process import InProcessNode
 
 
 def events(state_dir: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     return warm.run(["-m", "vgpuctl", "events", f"--state-dir={state_dir}", *options], os.environ)
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
-        yield node
 
 
 def test_a_refusal_is_shown_also_when_the_agent_is_down(node: InProcessNode) -> None:

@@ -12,7 +12,6 @@ import re
 import struct
 import subprocess
 import sys
-import tempfile
 import termios
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +27,6 @@ from deviceplugin.store.event_file import EventFile
 from support import ROOT, warm
 from support.node.simulated import SimulatedNode
 from support.output_schemas import check
-from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.cli import cli
 from vgpuctl.output.schemas import OUTPUTS
@@ -124,8 +122,7 @@ class Node:
 
     def __init__(self, base: Path, state: str) -> None:
         self.base, self.state = base, state
-        resources = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
-        self.node = SimulatedNode(base, "t4*2", CONFIG, resources)
+        self.node = SimulatedNode(base, "t4*2", CONFIG)
         (base / "whole.yaml").write_text("version: v1\nmig:\n- {profiles: {}}\n")
         (base / "box").symlink_to(base / "machine")
         self.environment = self.node.machine.environment(os.environ) | {
@@ -175,13 +172,9 @@ class Node:
 
 
 @pytest.fixture(params=[RUNNING, STOPPED])
-def node(request: pytest.FixtureRequest) -> Iterator[Node]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
-        made = Node(Path(name), request.param)
-        try:
-            yield made
-        finally:
-            made.close()
+def node(short_path: Path, request: pytest.FixtureRequest) -> Iterator[Node]:
+    with contextlib.closing(Node(short_path, request.param)) as made:
+        yield made
 
 
 def test_every_verb_has_a_row_here() -> None:

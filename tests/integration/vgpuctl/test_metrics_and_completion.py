@@ -5,24 +5,17 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support import ROOT, warm
-from support.node.in_process import InProcessNode, running_node
+from support.node.in_process import InProcessNode
 from support.waiting import PATIENCE_S
 
 
 def vgpuctl(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
     return warm.run(["-m", "vgpuctl", *arguments], os.environ | environment)
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
-        yield node
 
 
 def test_metrics_are_those_of_the_page(node: InProcessNode) -> None:

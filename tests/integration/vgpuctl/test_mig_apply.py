@@ -2,11 +2,7 @@
 
 import os
 import subprocess
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from deviceplugin.config.source import ConfigText
 from deviceplugin.policy.gpu_numbers import GpuRecord, RecordedGpu
@@ -15,7 +11,6 @@ from libvgpu.sim import Machine, parse_spec
 from support import warm
 from support.node.simulated import SimulatedNode
 from support.sim.programs import finish, start
-from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
 
 MIX = "version: v1\nmig:\n- {devices: [0], profiles: {3g.20gb: 1, 2g.10gb: 1, 1g.5gb: 1}}\n"
@@ -40,60 +35,54 @@ def profiles(machine: Machine, gpu: int = 0) -> list[str]:
     return sorted(each.profile for each in machine.mig_layout(gpu) or ())
 
 
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
-        yield Path(name)
-
-
-def test_a_gpu_is_cut_as_declared_once_and_made_whole_again(folder: Path) -> None:
-    machine = Machine.create(parse_spec("a100-40g*2").profiles, folder / "machine")
-    run_dir = f"--run-dir={folder / 'r'}"
-    said = apply(machine, folder / "c.yaml", MIX, run_dir, "--dry-run")
+def test_a_gpu_is_cut_as_declared_once_and_made_whole_again(short_path: Path) -> None:
+    machine = Machine.create(parse_spec("a100-40g*2").profiles, short_path / "machine")
+    run_dir = f"--run-dir={short_path / 'r'}"
+    said = apply(machine, short_path / "c.yaml", MIX, run_dir, "--dry-run")
     assert said.returncode == 1
     assert "it is not in MIG mode, the config says 1 x 3g.20gb, 1 x 2g.10gb" in said.stdout
     assert profiles(machine) == []
 
-    done = apply(machine, folder / "c.yaml", MIX, run_dir)
+    done = apply(machine, short_path / "c.yaml", MIX, run_dir)
 
     assert done.returncode == 0, done.stderr
     assert profiles(machine) == ["1g.5gb", "2g.10gb", "3g.20gb"]
     assert profiles(machine, 1) == []
-    again = apply(machine, folder / "c.yaml", MIX, run_dir)
+    again = apply(machine, short_path / "c.yaml", MIX, run_dir)
     assert (again.returncode, again.stdout) == (0, "every GPU is as the config says\n")
-    assert apply(machine, folder / "c.yaml", WHOLE, run_dir).returncode == 0
+    assert apply(machine, short_path / "c.yaml", WHOLE, run_dir).returncode == 0
     assert machine.mig_layout(0) is None
 
 
-def test_a_profile_that_a_gpu_lacks_changes_nothing(folder: Path) -> None:
-    machine = Machine.create(parse_spec("a100-40g/mig=2g.10gb*3").profiles, folder / "machine")
+def test_a_profile_that_a_gpu_lacks_changes_nothing(short_path: Path) -> None:
+    machine = Machine.create(parse_spec("a100-40g/mig=2g.10gb*3").profiles, short_path / "machine")
     text = "version: v1\nmig:\n- {profiles: {1g.10gb+xyz: 1}}\n"
 
-    done = apply(machine, folder / "c.yaml", text, f"--run-dir={folder / 'r'}")
+    done = apply(machine, short_path / "c.yaml", text, f"--run-dir={short_path / 'r'}")
 
     assert done.returncode == 1
     assert "this GPU has no profile 1g.10gb+xyz; it has " in done.stderr
     assert profiles(machine) == ["2g.10gb"] * 3
 
 
-def test_what_has_no_room_brings_back_what_was_there(folder: Path) -> None:
-    machine = Machine.create(parse_spec("a100-40g/mig=2g.10gb*3").profiles, folder / "machine")
+def test_what_has_no_room_brings_back_what_was_there(short_path: Path) -> None:
+    machine = Machine.create(parse_spec("a100-40g/mig=2g.10gb*3").profiles, short_path / "machine")
     text = "version: v1\nmig:\n- {profiles: {4g.20gb: 2}}\n"
 
-    done = apply(machine, folder / "c.yaml", text, f"--run-dir={folder / 'r'}")
+    done = apply(machine, short_path / "c.yaml", text, f"--run-dir={short_path / 'r'}")
 
     assert done.returncode == 1
     assert "what was there before was made again, with new UUIDs" in done.stderr
     assert profiles(machine) == ["2g.10gb"] * 3
 
 
-def test_a_process_keeps_its_mig_device(folder: Path) -> None:
-    machine = Machine.create(parse_spec("a100-40g/mig=7g.40gb").profiles, folder / "machine")
+def test_a_process_keeps_its_mig_device(short_path: Path) -> None:
+    machine = Machine.create(parse_spec("a100-40g/mig=7g.40gb").profiles, short_path / "machine")
     program = start(machine, HOLD, {"CUDA_VISIBLE_DEVICES": machine.instances[0].uuid})
     try:
         assert program.stdout
         assert program.stdout.readline() == "ready\n"
-        done = apply(machine, folder / "c.yaml", MIX, f"--run-dir={folder / 'r'}")
+        done = apply(machine, short_path / "c.yaml", MIX, f"--run-dir={short_path / 'r'}")
         assert done.returncode == 1
         assert "In use by another client" in done.stderr
         assert profiles(machine) == ["7g.40gb"]
@@ -102,25 +91,25 @@ def test_a_process_keeps_its_mig_device(folder: Path) -> None:
         program.kill()
 
 
-def test_the_agent_offers_what_was_cut_and_keeps_what_a_container_has(folder: Path) -> None:
+def test_the_agent_offers_what_was_cut_and_keeps_what_a_container_has(short_path: Path) -> None:
     config = MIX + "flags: {migStrategy: mixed}\n"
     gpu, small = "nvidia.com/gpu", "nvidia.com/mig-1g.5gb"
-    node = SimulatedNode(folder, "a100-40g*2", config, [gpu])
-    run_dir = f"--run-dir={folder / 'r'}"
+    node = SimulatedNode(short_path, "a100-40g*2", config, [gpu])
+    run_dir = f"--run-dir={short_path / 'r'}"
     try:
         pod = next(
             each
             for each in (node.admit(f"p{n}", gpu=1) for n in range(2))
             if node.devices(each) == [node.machine.devices[0].uuid]
         )
-        wait_until(lambda: '"owner": "default/' in state(folder), "the agent knows whose it is")
-        kept = apply(node.machine, folder / "other.yaml", config, run_dir)
+        wait_until(lambda: '"owner": "default/' in state(short_path), "the agent knows whose it is")
+        kept = apply(node.machine, short_path / "other.yaml", config, run_dir)
         assert kept.returncode == 1
         assert f"has {node.machine.devices[0].uuid} of nvidia.com/gpu" in kept.stderr
 
         node.kubelet.finish(pod)
         wait_until(
-            lambda: apply(node.machine, folder / "other.yaml", config, run_dir).returncode == 0,
+            lambda: apply(node.machine, short_path / "other.yaml", config, run_dir).returncode == 0,
             "the GPU is cut once nobody has it",
         )
 
@@ -131,28 +120,28 @@ def test_the_agent_offers_what_was_cut_and_keeps_what_a_container_has(folder: Pa
         node.close()
 
 
-def state(folder: Path) -> str:
+def state(short_path: Path) -> str:
     import http.client
     import socket
 
     connection = http.client.HTTPConnection("localhost")
     connection.sock = socket.socket(socket.AF_UNIX)
-    connection.sock.connect(str(folder / "r" / "agent.sock"))
+    connection.sock.connect(str(short_path / "r" / "agent.sock"))
     connection.request("GET", "/v1/state")
     return connection.getresponse().read().decode()
 
 
-def test_an_index_means_the_gpu_that_it_meant_to_the_agent(folder: Path) -> None:
-    machine = Machine.create(parse_spec("a100-40g*2").profiles, folder / "machine")
+def test_an_index_means_the_gpu_that_it_meant_to_the_agent(short_path: Path) -> None:
+    machine = Machine.create(parse_spec("a100-40g*2").profiles, short_path / "machine")
     first, second = (device.uuid for device in machine.devices)
     record = GpuRecord(
         frozenset("0"), (RecordedGpu(0, second, "A100"), RecordedGpu(1, first, "A100"))
     )
-    (folder / "s").mkdir()
-    KeptConfig(folder / "s").keep(ConfigText("c", MIX), record)
-    options = (f"--run-dir={folder / 'r'}", f"--state-dir={folder / 's'}")
+    (short_path / "s").mkdir()
+    KeptConfig(short_path / "s").keep(ConfigText("c", MIX), record)
+    options = (f"--run-dir={short_path / 'r'}", f"--state-dir={short_path / 's'}")
 
-    done = apply(machine, folder / "c.yaml", MIX, *options)
+    done = apply(machine, short_path / "c.yaml", MIX, *options)
 
     assert done.returncode == 0, done.stderr
     assert profiles(machine, 1) == ["1g.5gb", "2g.10gb", "3g.20gb"]

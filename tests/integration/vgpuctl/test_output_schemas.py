@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +11,6 @@ import pytest
 from support import CLIENT_PATH, warm
 from support.node.simulated import SimulatedNode
 from support.output_schemas import check
-from support.suite.own_folder import SHORT
 from support.waiting import wait_until
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
@@ -40,8 +38,7 @@ class Outputs:
     """A node with a pod of the agent and a program of `vgpuctl run` on its other GPU."""
 
     def __init__(self, base: Path) -> None:
-        resources = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
-        self.node = SimulatedNode(base, "t4*2", CONFIG, resources)
+        self.node = SimulatedNode(base, "t4*2", CONFIG)
         self.environment = self.node.machine.environment(os.environ) | {
             "VGPU_RUN_DIR": f"{base}/r",
             "VGPU_STATE_DIR": f"{base}/s",
@@ -67,15 +64,12 @@ class Outputs:
 
 
 @pytest.fixture
-def outputs() -> Iterator[Outputs]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
-        made = Outputs(Path(name))
-        try:
-            yield made
-        finally:
-            made.program.kill()
-            made.program.communicate()
-            made.node.close()
+def outputs(short_path: Path) -> Iterator[Outputs]:
+    made = Outputs(short_path)
+    with made.node:
+        yield made
+        made.program.kill()
+        made.program.communicate()
 
 
 def test_every_verb_keeps_to_its_schema_with_the_agent_and_without_it(outputs: Outputs) -> None:

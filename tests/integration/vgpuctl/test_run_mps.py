@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,6 @@ from libvgpu.limits import Family
 from libvgpu.sim import PROFILES, Machine
 from support import CLIENT_PATH, warm
 from support.sim.mps_control import TOOL, Control, is_gone
-from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import mps_server
 
@@ -92,24 +90,21 @@ class MpsRuns:
 
 
 @pytest.fixture
-def runs() -> Iterator[MpsRuns]:
-    # Short, whatever the test is called: `limits` has room for 127 bytes of a pipe directory.
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
-        made = MpsRuns(Path(name))
-        yield made
-        for process in made.started:
-            process.kill()
-            process.communicate()
-        for pid in made.daemons():
-            for each in (*psutil.Process(pid).children(), psutil.Process(pid)):
-                each.kill()
+def runs(short_path: Path) -> Iterator[MpsRuns]:
+    made = MpsRuns(short_path)  # `limits` has room for 127 bytes of a pipe directory
+    yield made
+    for process in made.started:
+        process.kill()
+        process.communicate()
+    for pid in made.daemons():
+        for each in (*psutil.Process(pid).children(), psutil.Process(pid)):
+            each.kill()
 
 
 @pytest.fixture
-def control(tmp_path: Path) -> Iterator[Control]:
+def control(short_path: Path, tmp_path: Path) -> Control:
     machine = Machine.create([PROFILES["t4"]] * 2, tmp_path / "machine")
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
-        yield Control(machine, Path(name))
+    return Control(machine, short_path)
 
 
 def test_runs_of_a_gpu_share_a_server_and_the_last_one_ends_it(runs: MpsRuns) -> None:

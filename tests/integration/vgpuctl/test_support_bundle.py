@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,6 @@ import pytest
 
 from support import ROOT, open_to_others, warm
 from support.node.simulated import SimulatedNode
-from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S
 
 CONFIG = """\
@@ -31,15 +29,10 @@ OF_AGENT = {"state.json", "config.json", "metrics.txt"}
 
 
 @pytest.fixture
-def node() -> Iterator[SimulatedNode]:
-    with tempfile.TemporaryDirectory(prefix="vb", dir=SHORT) as base:
-        resources = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
-        node = SimulatedNode(Path(base), "h100", CONFIG, resources)
+def node(short_path: Path) -> Iterator[SimulatedNode]:
+    with SimulatedNode(short_path, "h100", CONFIG) as node:
         node.admit("a-tenant", vgpu_core=30, vgpu_memory=4)
-        try:
-            yield node
-        finally:
-            node.close()
+        yield node
 
 
 def bundle(

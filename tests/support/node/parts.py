@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from support import ROOT
 from support.cluster import kubernetes_versions
 from support.cluster.go_programs import GoPrograms
@@ -61,11 +63,8 @@ def pause() -> Path:
     return _PAUSE.build() / "pause"
 
 
-def missing_containerd() -> str:
-    """Returns as a sentence what keeps `build_containerd` from working, empty if nothing does."""
-    return _CONTAINERD_2.missing()
-
-
 def build_containerd() -> Path:
-    """Returns a directory with containerd 2, its shim for runc and its ``ctr``."""
+    """Returns a directory with containerd 2, its shim for runc and its ``ctr``; or skips."""
+    if why_not := missing() or _CONTAINERD_2.missing():
+        pytest.skip(why_not)
     return _CONTAINERD_2.build()

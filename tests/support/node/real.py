@@ -163,18 +163,22 @@ def running_node(
     gpus: Sequence[str],
     containerd: Containerd | None = None,
     prepare: Callable[[RealNode], object] = lambda node: None,
+    pods: Sequence[str] = (),
 ) -> Iterator[RealNode]:
-    """A node that ends with the block and leaves nothing behind.
+    """A node that ends with the block and leaves nothing behind; skips where none can run.
 
     Args:
         config: of the agent.
         gpus: of the simulated machine.
         containerd: Debian's, unless another one is named.
         prepare: called with the node before anything runs on it.
+        pods: examples that are put on it.
 
     Raises:
         AssertionError: the machine is not as it was before.
     """
+    if why_not := node_parts.missing():
+        pytest.skip(why_not)
     before = surroundings.look()
     # Sockets lie below it, so its name must be short.
     base = Path(tempfile.mkdtemp(prefix="vgpu-node-", dir="/tmp"))
@@ -184,6 +188,8 @@ def running_node(
         node = RealNode(base, config, gpus, containerd or DebiansContainerd())
         prepare(node)
         node.start()
+        for name in pods:
+            node.put(example(name))
         yield node
     finally:
         try:

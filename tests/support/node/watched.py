@@ -6,27 +6,19 @@ runtime does it; that is what the agent tells it by. Its programs run with the s
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deviceplugin.testing import ContainerManifest, PodManifest, StandInKubelet
 from libvgpu import region
 from libvgpu.artifacts import shim_path
 from libvgpu.limits import DeviceLimit
-from libvgpu.sim import PROFILES, Machine
-from support import CLIENT_PATH, ROOT, warm
-from support.node.in_process import wait_until_lost
+from support import CLIENT_PATH, warm
+from support.node.simulated import CONFIG, SimulatedNode
 from support.sim.programs import PRELUDE
-from support.waiting import PATIENCE_S
-from support.warm_program import Program
 
-CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
-CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 TERMINATE = CONFIG + "watch: {unaccounted: terminate}\n"
 _CONTAINER = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
 
@@ -104,64 +96,21 @@ def first_word(program: subprocess.Popen[str]) -> int:
     return int(json.loads(line)["ready"])
 
 
-class WatchedNode:
-    """The agent on a simulated machine, a kubelet stand-in, and containers."""
+class WatchedNode(SimulatedNode):
+    """One with containers, and programs in none."""
 
     def __init__(
-        self,
-        base: Path,
-        profiles: Sequence[str] = ("t4",),
-        config: str = CONFIG,
-        prefix: Sequence[str] = (),
+        self, base: Path, spec: str = "t4", config: str = CONFIG, prefix: Sequence[str] = ()
     ) -> None:
-        """Starts it.
-
-        Args:
-            prefix: of the agent's command line.
-        """
-        self.base, self.run_dir = base, base / "r"
-        self.machine = Machine.create([PROFILES[name] for name in profiles], base / "machine")
-        self.config = base / "config.yaml"
-        self.config.write_text(config)
-        self._prefix = tuple(prefix)
-        self._containers: list[Contained] = []
+        self.containers: list[Contained] = []
         self.strangers: list[subprocess.Popen[str]] = []
-        self.kubelet = StandInKubelet(base / "k", seed=1)
-        self.kubelet.start()
-        self.start_agent()
+        super().__init__(base, spec, config, prefix=prefix)
 
-    def start_agent(self) -> None:
-        with open(self.base / "log", "ab") as log:
-            words = [
-                "-m", "deviceplugin", f"--config={self.config}", f"--run-dir={self.run_dir}",
-                f"--kubelet-dir={self.base / 'k'}", f"--state-dir={self.base / 's'}",
-                "--metrics-address=127.0.0.1:0",
-            ]  # fmt: skip
-            environment = self.machine.environment(os.environ)
-            self.agent: Program | subprocess.Popen[bytes] | None
-            if self._prefix:
-                self.agent = subprocess.Popen(
-                    [*self._prefix, sys.executable, *words], cwd=ROOT, env=environment, stderr=log
-                )
-            else:
-                self.agent = warm.start(words, environment, log)
-        self.kubelet.wait_for_resources([CORE, MEMORY], PATIENCE_S)
-
-    def stop_agent(self) -> None:
-        assert self.agent is not None
-        self.agent.send_signal(signal.SIGKILL if self._prefix else signal.SIGTERM)
-        self.agent.wait(PATIENCE_S)
-        self.agent = None
-        wait_until_lost(self.kubelet)
-
-    def admit(self, name: str, memory_gib: int = 4, core: int = 20) -> Contained:
-        """Admits a pod of one container."""
-        asked = ContainerManifest("c", limits={CORE: core, MEMORY: memory_gib})
-        pod = self.kubelet.admit(PodManifest(name, (asked,)))
-        mounts = self.kubelet.run_options(pod, "c").mounts
-        host = next(m.host_path for m in mounts if m.container_path == "/run/vgpu/limits")
-        self._containers.append(Contained(self, Path(host).parent))
-        return self._containers[-1]
+    def contain(self, name: str, memory_gib: int = 4, core: int = 20) -> Contained:
+        """Admits a pod of one container, and starts that."""
+        pod = self.admit(name, vgpu_core=core, vgpu_memory=memory_gib)
+        self.containers.append(Contained(self, self.slice_of(pod)))
+        return self.containers[-1]
 
     def start_stranger(self, code: str, *arguments: object) -> int:
         """Starts a program in no container; returns its pid once it is ready."""
@@ -182,19 +131,13 @@ class WatchedNode:
             stderr=subprocess.PIPE,
         )
 
-    @property
-    def log(self) -> str:
-        return (self.base / "log").read_text()
-
     def lines(self, message: str) -> list[str]:
         """Returns the lines of the agent's log with a message."""
         return [line for line in self.log.splitlines() if f'msg="{message}"' in line]
 
     def metric(self, name: str, **labels: str) -> float:
         """Returns the sum of the series of a metric that have these labels."""
-        address = self.log.rpartition("metrics=")[2].split()[0]
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as page:
-            text = str(page.read(), "utf-8")
+        text = self.page("/metrics")
         wanted = [f'{key}="{value}"' for key, value in labels.items()]
         rows = [row for row in text.splitlines() if row.split("{")[0].split(" ")[0] == name]
         assert rows, f"{name} has no series"
@@ -208,12 +151,9 @@ class WatchedNode:
 
     def close(self) -> None:
         """Ends all of it; a test may have stopped the agent."""
-        for container in self._containers:
+        for container in self.containers:
             container.end()
         for program in self.strangers:
             program.kill()
             program.communicate()
-        if self.agent is not None:
-            self.stop_agent()
-        self.kubelet.stop()
-        self.machine.remove()
+        super().close()

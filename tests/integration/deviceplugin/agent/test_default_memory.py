@@ -1,23 +1,18 @@
 """What a pod gets that asks for one half alone, also moments after those ended that had memory."""
 
 import math
-from collections.abc import Iterator
 
 import pytest
 
 from deviceplugin.core import container_start
 from deviceplugin.testing import AdmissionFailed
 from libvgpu.limits import ComputeMode
-from support.node.in_process import GIB, InProcessNode, running_node
+from support.node.in_process import GIB, InProcessNode
+
+pytestmark = pytest.mark.usefixtures("in_world")
 
 CORE = {"vgpu-core": 50}
 ALL_MEMORY = {"vgpu-memory": 16}
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch, in_world=True) as node:
-        yield node
 
 
 def test_it_starts_when_their_end_is_known(node: InProcessNode) -> None:

@@ -5,11 +5,7 @@ killed at counted changes of its files (`test_histories.py`), and its process, o
 `recovery/test_recovery.py`.
 """
 
-import os
 import signal
-import subprocess
-import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -17,11 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.testing import StandInKubelet
-from libvgpu.sim.machine import Machine
 from libvgpu.sim.profiles import PROFILES
-from support import ROOT
-from support.node.in_process import GIB, wait_until_lost
+from support.node.in_process import GIB
+from support.node.simulated import SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
 from support.world.histories import CORE, MEMORY, MEMORY_UNITS, Life
 from support.world.kill_histories import UnderKills
@@ -29,38 +23,19 @@ from support.world.lives import KILLS as WEIGHTS
 from vgpuctl.agent_client import agent_report
 
 KILLS = 200
-CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 
 
-class KilledNode:
-    """A kubelet stand-in here, and the agent as a process of its own on a simulated machine."""
+class KilledNode(SimulatedNode):
+    """One whose agent is killed at any moment."""
 
     def __init__(self, base: Path) -> None:
-        self.base, self.run_dir = base, base / "r"
         profile = replace(PROFILES["t4"], memory_bytes=MEMORY_UNITS * GIB)
-        self.machine = Machine.create([profile] * 3, base / "machine")
-        self.kubelet = StandInKubelet(base / "k", seed=3, makes_pod_directories=True)
-        self.kubelet.start()
-        self.config = base / "config.yaml"
-        self.config.write_text(CONFIG)
-        self.agent: subprocess.Popen[bytes] | None = None
         self.killer: threading.Timer | None = None
         self.hides_record = False
+        super().__init__(base, [profile] * 3)
 
-    def start_agent(self) -> None:
-        with open(self.base / "log", "ab") as log:
-            self.agent = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin", f"--config={self.config}",
-                 f"--run-dir={self.run_dir}", f"--kubelet-dir={self.base / 'k'}",
-                 f"--state-dir={self.base / 's'}", "--metrics-address=127.0.0.1:0"],
-                cwd=ROOT, env=self.machine.environment(os.environ), stderr=log,
-            )  # fmt: skip
-
-    def stop_agent(self) -> None:
-        assert self.agent is not None
-        self.agent.kill()
-        self.agent.wait(PATIENCE_S)
-        wait_until_lost(self.kubelet)
+    def start_agent(self, waits: bool = False) -> None:
+        super().start_agent(waits)
 
     def wait_registered(self, resources: list[str]) -> None:
         self.kubelet.wait_for_resources(resources, PATIENCE_S)
@@ -88,28 +63,15 @@ class KilledNode:
         assert self.agent is not None and self.killer is not None
         self.killer.join()
         lived = self.agent.poll() is None
-        self.stop_agent()
-        self.agent = None
+        self.stop_agent(signal.SIGKILL)
         return lived
-
-    def close(self) -> None:
-        if self.agent is not None:
-            self.stop_agent()
-        self.kubelet.stop()
-        self.machine.remove()
 
 
 @pytest.fixture
-def node() -> Iterator[KilledNode]:
-    # Short, whatever the test is called: a socket's path has room for 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = KilledNode(Path(base))
-        try:
-            node.start_agent()
-            node.wait_registered([CORE, MEMORY])
-            yield node
-        finally:
-            node.close()
+def node(short_path: Path) -> Iterator[KilledNode]:
+    with KilledNode(short_path) as node:
+        node.wait_registered([CORE, MEMORY])
+        yield node
 
 
 @pytest.mark.long

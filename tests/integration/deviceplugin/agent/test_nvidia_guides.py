@@ -70,11 +70,8 @@ def node_of(
             "GFD_MACHINE_TYPE_FILE": str(base / "machine-type"),
             **variables,
         }
-        node = SimulatedNode(base, spec, config, resources, options, given)
-        try:
+        with SimulatedNode(base, spec, config, resources, options, given) as node:
             yield node
-        finally:
-            node.close()
 
 
 def labels(node: SimulatedNode) -> dict[str, str]:
@@ -162,20 +159,18 @@ def test_flags_of_feature_discovery_come_by_their_variables() -> None:
         node.start_agent()
 
 
-def test_named_configs_are_chosen_by_their_names() -> None:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as folder:
-        configs = Path(folder)
-        (configs / "default").write_text("version: v1\n")
-        (configs / "a100-80gb-config").write_text(
-            TIME_SLICED.format(rename="false", fail="false", replicas=2)
-        )
-        by_default = [f"--config={configs}"]
-        with node_of("a100-80g*2", "version: v1\n", GPU, options=by_default) as node:
-            assert node.kubelet.allocatable() == {GPU: 2}
-            node.stop_agent()
-            node.options.append("--default-config=a100-80gb-config")
-            node.start_agent()
-            assert node.kubelet.allocatable() == {GPU: 4}
+def test_named_configs_are_chosen_by_their_names(tmp_path: Path) -> None:
+    (tmp_path / "default").write_text("version: v1\n")
+    (tmp_path / "a100-80gb-config").write_text(
+        TIME_SLICED.format(rename="false", fail="false", replicas=2)
+    )
+    by_default = [f"--config={tmp_path}"]
+    with node_of("a100-80g*2", "version: v1\n", GPU, options=by_default) as node:
+        assert node.kubelet.allocatable() == {GPU: 2}
+        node.stop_agent()
+        node.options.append("--default-config=a100-80gb-config")
+        node.start_agent()
+        assert node.kubelet.allocatable() == {GPU: 4}
 
 
 SEVEN = "mig=1g.5gb*7"

@@ -1,7 +1,6 @@
 """What the agent survives and follows: restarts, failed pods, an edited config file."""
 
 import logging
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,15 +10,11 @@ from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
-from support.node.in_process import CONFIG, GIB, RESOURCES, InProcessNode, only_device, running_node
+from support.node.in_process import CONFIG, GIB, RESOURCES, InProcessNode, only_device
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.agent_client import agent_report, metrics_page
 
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch, in_world=True) as node:
-        yield node
+pytestmark = pytest.mark.usefixtures("in_world")
 
 
 def test_a_restarted_agent_keeps_every_allocation(node: InProcessNode) -> None:

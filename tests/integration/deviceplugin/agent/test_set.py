@@ -5,7 +5,6 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,13 @@ from deviceplugin.testing import AdmissionFailed
 from libvgpu import allocation_dirs
 from libvgpu.errors import UnknownAllocation
 from libvgpu.limits import ComputeMode
-from support.node.in_process import CONFIG, GIB, MPS_GPU, InProcessNode, only_device, running_node
+from support.node.in_process import CONFIG, GIB, MPS_GPU, InProcessNode, only_device
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import agent_client
 from vgpuctl.__main__ import main
 
 IN_FORCE_S = 0.05
 ALLOW = "limits:\n- {match: {namespace: default}, allowRaise: true}\n"
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
-        yield node
 
 
 class HeldPod:

@@ -1,7 +1,6 @@
 """A config edit that changes how GPUs are shared: the agent is not restarted."""
 
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,16 +27,12 @@ from vgpuctl.agent_client import agent_report, metrics_page
 from vgpuctl.doctor import agent_checks
 from vgpuctl.doctor.finding import WARN
 
+pytestmark = pytest.mark.usefixtures("in_world")
+
 MPS_CORE, MPS_MEMORY, VGPU_CORE, VGPU_MEMORY = RESOURCES
 GPU = "nvidia.com/gpu"
 DRAINS = "GPU draining, its sharing changes when its slices have ended"
 VGPU_ONLY = "version: v1\nsharing:\n  fractional:\n  - {{family: vgpu, devices: {}}}\n"
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch, in_world=True) as node:
-        yield node
 
 
 @pytest.fixture

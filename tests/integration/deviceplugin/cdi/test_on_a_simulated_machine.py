@@ -4,19 +4,15 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, StandInKubelet
 from libvgpu.artifacts import SIM_LIBRARY_DIR
-from libvgpu.sim.machine import Machine
-from libvgpu.sim.profiles import PROFILES
-from support import ROOT
-from support.waiting import PATIENCE_S, wait_until
+from support.node.simulated import SLICES, SimulatedNode
+from support.waiting import wait_until
 from vgpuctl.agent_client import agent_report
 from vgpuctl.doctor.finding import FAIL, OK
 from vgpuctl.doctor.injection_check import injection
@@ -29,7 +25,6 @@ sharing:
   fractional:
     - {{family: vgpu, devices: [0], memoryUnit: 1Gi}}
 """
-SLICES = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
 WHOLE = "nvidia.com/gpu"
 # Asks the driver that the loader finds which GPUs there are.
 PROGRAM = """
@@ -44,47 +39,19 @@ print(count.value, bytes(uuid).hex())
 """
 
 
-class CdiNode:
-    """A simulated machine, a kubelet stand-in and the agent."""
+class CdiNode(SimulatedNode):
+    """One whose agent writes CDI specs."""
 
     def __init__(self, base: Path) -> None:
-        self.base, self.run_dir = base, base / "run"
         self.spec = base / "cdi" / "k8s.device-plugin.nvidia.com-gpu.json"
-        self.machine = Machine.create([PROFILES["t4"]] * 2, base / "machine")
-        self.kubelet = StandInKubelet(base / "kubelet", seed=3)
-        self.kubelet.start()
-        config = base / "config.yaml"
-        config.write_text(CONFIG.format(directory=base / "cdi"))
-        with open(base / "agent.log", "w") as log:
-            self.agent = subprocess.Popen(
-                [sys.executable, "-m", "deviceplugin", f"--config={config}",
-                 f"--run-dir={self.run_dir}", f"--kubelet-dir={base / 'kubelet'}",
-                 f"--state-dir={base / 'state'}", "--metrics-address=127.0.0.1:0",
-                 "--no-spawn-mps"],
-                cwd=ROOT, env=self.machine.environment(os.environ), stderr=log,
-            )  # fmt: skip
-        self.kubelet.wait_for_resources([*SLICES, WHOLE], PATIENCE_S)
-
-    def admit(self, name: str, *resources: str) -> AdmittedPod:
-        container = ContainerManifest("c", limits=dict.fromkeys(resources, 1))
-        return self.kubelet.admit(PodManifest(name, (container,)))
-
-    def stop(self) -> None:
-        self.agent.kill()
-        self.agent.wait(PATIENCE_S)
-        self.kubelet.stop()
-        self.machine.remove()
+        config = CONFIG.format(directory=base / "cdi")
+        super().__init__(base, "t4*2", config, [*SLICES, WHOLE])
 
 
 @pytest.fixture
-def node() -> Iterator[CdiNode]:
-    # Short, whatever the test is called: a socket's path has room for 107 bytes.
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = CdiNode(Path(base))
-        try:
-            yield node
-        finally:
-            node.stop()
+def node(short_path: Path) -> Iterator[CdiNode]:
+    with CdiNode(short_path) as node:
+        yield node
 
 
 def edits_of(spec: dict[str, Any], name: str) -> list[dict[str, Any]]:
@@ -118,7 +85,7 @@ def run_with(edits: list[dict[str, Any]], folder: Path) -> str:
 
 
 def test_a_container_with_the_agents_spec_sees_its_gpu_alone(node: CdiNode, tmp_path: Path) -> None:
-    pod = node.admit("a", *SLICES)
+    pod = node.admit("a", vgpu_core=1, vgpu_memory=1)
     (name,) = node.kubelet.run_options(pod, "c").cdi_devices
     kind, _, uuid = name.partition("=")
     spec = json.loads(node.spec.read_text())
@@ -148,7 +115,7 @@ def test_the_agent_puts_a_removed_spec_back_by_itself_and_doctor_tells(node: Cdi
 
 
 def test_a_whole_gpu_does_not_start_without_its_spec(node: CdiNode) -> None:
-    pod = node.admit("a", WHOLE)
+    pod = node.admit("a", gpu=1)
     assert node.kubelet.run_options(pod, "c").cdi_devices == (
         f"{KIND}={node.machine.devices[1].uuid}",
     )
@@ -158,7 +125,7 @@ def test_a_whole_gpu_does_not_start_without_its_spec(node: CdiNode) -> None:
     with pytest.raises(Exception, match=r"the CDI spec \S+ cannot be written"):
         node.kubelet.run_options(pod, "c")
     with pytest.raises(Exception, match=r"the CDI spec \S+ cannot be written"):
-        node.kubelet.run_options(node.admit("b", *SLICES), "c")
+        node.kubelet.run_options(node.admit("b", vgpu_core=1, vgpu_memory=1), "c")
     (finding,) = injection(agent_report(node.run_dir).injection)
     assert finding.level == FAIL
     assert "cannot be written" in finding.message

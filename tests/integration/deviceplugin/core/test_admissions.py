@@ -1,6 +1,5 @@
 """Pods that a kubelet admits: pairs, answers, defaults, refusals."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -8,16 +7,12 @@ import pytest
 from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest
 from libvgpu import artifacts, region
 from libvgpu.limits import ComputeMode, Family
-from support.node.in_process import GIB, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode, running_node
+from support.node.in_process import GIB, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode
 from support.waiting import wait_until
 
+pytestmark = pytest.mark.usefixtures("in_world")
+
 EVERYTHING = {"nvidia.com/vgpu-core": 200, "nvidia.com/vgpu-memory": 32}
-
-
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch, in_world=True) as node:
-        yield node
 
 
 def test_all_four_resources_are_offered_unit_by_unit(node: InProcessNode) -> None:

@@ -1,7 +1,6 @@
 """``/v1/slices`` and ``/v1/state`` of an agent as its users start it, on a simulated machine."""
 
 import json
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,8 +13,6 @@ from support.node.simulated import SimulatedNode
 from support.ports import held_port
 from support.waiting import PATIENCE_S, wait_until
 
-CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
-FRACTIONS = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
 GIB = 1 << 30
 
 
@@ -25,7 +22,7 @@ class Served:
     def __init__(self, base: Path) -> None:
         self.address = f"127.0.0.1:{held_port()}"
         options = [f"--metrics-address={self.address}", "--node-name=gpu-7"]
-        self.node = SimulatedNode(base, "t4*2", CONFIG, FRACTIONS, options)
+        self.node = SimulatedNode(base, "t4*2", options=options)
 
     def get(self, path: str, method: str = "GET") -> bytes:
         request = urllib.request.Request(f"http://{self.address}{path}", method=method)
@@ -37,13 +34,10 @@ class Served:
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
-        served = Served(Path(name))
-        try:
-            yield served
-        finally:
-            served.node.close()
+def served(short_path: Path) -> Iterator[Served]:
+    served = Served(short_path)
+    with served.node:
+        yield served
 
 
 def test_gpus_and_slices_of_the_node_can_be_read_and_not_written(served: Served) -> None:

@@ -2,9 +2,7 @@
 
 import functools
 import os
-import tempfile
 import time
-import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,11 +11,10 @@ import pytest
 from deviceplugin.inventory.gpu_watch import LIST_EVERY_S
 from deviceplugin.testing import ContainerManifest, PodManifest
 from support import warm
-from support.node.simulated import SimulatedNode
+from support.node.simulated import CONFIG, CORE, MEMORY, SimulatedNode
 from support.sim.nvml_programs import XID, lose, raise_event
-from support.waiting import PATIENCE_S, wait_until
+from support.waiting import wait_until
 
-CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 EVERY_RESOURCE = [
     *(f"nvidia.com/{f}-{h}" for f in ("mps", "vgpu") for h in ("core", "memory")),
     "nvidia.com/gpu",
@@ -28,7 +25,6 @@ sharing:
   fractional: [{family: mps, devices: [0]}, {family: vgpu, devices: [1]}]
   timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}
 """
-CONFIG = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 1Gi}]}\n"
 SHARED = "version: v1\nsharing: {{fractional: [{{family: vgpu, devices: {}}}]}}\n"
 A_PROGRAMS_OWN_FAULT, DOUBLE_BIT_ERROR = 31, 48
 WITHDRAWN_WITHIN_S = 2.0
@@ -59,11 +55,6 @@ class SickNode(SimulatedNode):
         new.write_text(text)
         new.rename(self.base / "config.yaml")
 
-    def page(self, path: str) -> str:
-        address = self.log.rpartition("metrics=")[2].split()[0]
-        with urllib.request.urlopen(f"http://{address}{path}", timeout=PATIENCE_S) as page:
-            return str(page.read(), "utf-8")
-
     def metrics(self) -> str:
         return self.page("/metrics")
 
@@ -88,13 +79,9 @@ class SickNode(SimulatedNode):
 
 
 @pytest.fixture
-def node() -> Iterator[SickNode]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = SickNode(Path(base))
-        try:
-            yield node
-        finally:
-            node.close()
+def node(short_path: Path) -> Iterator[SickNode]:
+    with SickNode(short_path) as node:
+        yield node
 
 
 def inject(node: SickNode, *words: str) -> None:
@@ -199,29 +186,27 @@ def test_a_critical_error_withdraws_its_gpu_and_a_programs_own_fault_does_not(
 
 
 @pytest.mark.timing
-def test_a_gpu_that_fell_off_is_withdrawn_in_every_resource_and_recovers() -> None:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = SickNode(Path(base), EVERY_SHARING, EVERY_RESOURCE, gpus=3)
-        try:
-            whole = [node.healthy(index) for index in range(3)]
-            assert [[n for n in units.values() if n] for units in whole] == [
-                [100, 15],
-                [100, 15],
-                [5],
-            ]
-            for index in range(3):
-                inject(node, f"{node.base / 'machine'}/{index}", "xid", str(A_PROGRAMS_OWN_FAULT))
-            time.sleep(WITHDRAWN_WITHIN_S)
-            assert [node.healthy(index) for index in range(3)] == whole
+def test_a_gpu_that_fell_off_is_withdrawn_in_every_resource_and_recovers(
+    short_path: Path,
+) -> None:
+    with SickNode(short_path, EVERY_SHARING, EVERY_RESOURCE, gpus=3) as node:
+        whole = [node.healthy(index) for index in range(3)]
+        assert [[n for n in units.values() if n] for units in whole] == [
+            [100, 15],
+            [100, 15],
+            [5],
+        ]
+        for index in range(3):
+            inject(node, f"{node.base / 'machine'}/{index}", "xid", str(A_PROGRAMS_OWN_FAULT))
+        time.sleep(WITHDRAWN_WITHIN_S)
+        assert [node.healthy(index) for index in range(3)] == whole
 
-            for index in range(3):
-                lose_by_xid(node, index)
-                others = [other for other in range(3) if other != index]
-                assert [node.healthy(i) for i in others] == [whole[i] for i in others]
-                inject(node, f"{node.base / 'machine'}/{index}", "clear")
-                wait_until(functools.partial(is_whole, node, index, whole[index]))
-        finally:
-            node.close()
+        for index in range(3):
+            lose_by_xid(node, index)
+            others = [other for other in range(3) if other != index]
+            assert [node.healthy(i) for i in others] == [whole[i] for i in others]
+            inject(node, f"{node.base / 'machine'}/{index}", "clear")
+            wait_until(functools.partial(is_whole, node, index, whole[index]))
 
 
 def is_whole(node: SickNode, index: int, whole: dict[str, int]) -> bool:
@@ -270,12 +255,11 @@ def lose_without_a_word(node: SickNode, index: int) -> None:
     time.sleep(LIST_EVERY_S + WITHDRAWN_WITHIN_S)
 
 
-def test_a_gpu_that_nvml_does_not_answer_for_is_withdrawn_alone_and_the_others_are_followed() -> (
-    None
-):
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = SickNode(Path(base), EVERY_SHARING, EVERY_RESOURCE, 4, ("-c", HASTY))
-        machine = node.base / "machine"
+def test_a_gpu_that_nvml_does_not_answer_for_is_withdrawn_alone_and_the_others_are_followed(
+    short_path: Path,
+) -> None:
+    machine = short_path / "machine"
+    with SickNode(short_path, EVERY_SHARING, EVERY_RESOURCE, 4, ("-c", HASTY)) as node:
         try:
             before = [node.healthy(index) for index in range(4)]
             nothing = dict.fromkeys(EVERY_RESOURCE, 0)
@@ -302,7 +286,6 @@ def test_a_gpu_that_nvml_does_not_answer_for_is_withdrawn_alone_and_the_others_a
             wait_until(lambda: [node.healthy(index) for index in range(4)] == before)
         finally:
             inject(node, str(machine), "clear")
-            node.close()
 
 
 def test_a_gpu_of_whose_memory_nvml_does_not_tell_is_offered_whole_and_watched(

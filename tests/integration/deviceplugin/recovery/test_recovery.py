@@ -32,12 +32,6 @@ PAIR = {"vgpu-core": 30, "vgpu-memory": 4}
 ALL_FREE = {"mps-core": 100, "mps-memory": 16, "vgpu-core": 200, "vgpu-memory": 32}
 
 
-@pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
-    with running_node(monkeypatch) as node:
-        yield node
-
-
 class ForgetfulNode(InProcessNode):
     """A node whose kubelet forgets units in flight when somebody lists podresources."""
 

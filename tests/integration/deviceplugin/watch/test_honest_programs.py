@@ -10,7 +10,6 @@ gives it back without a pause. ``VGPU_HONEST_ROUNDS`` says how many programs eac
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -83,11 +82,9 @@ def fuzz(compile_program: Compile) -> Path:
 
 
 @pytest.fixture
-def node() -> Iterator[WatchedNode]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        node = WatchedNode(Path(base), profiles=["h100-80g"] * 3)
+def node(short_path: Path) -> Iterator[WatchedNode]:
+    with WatchedNode(short_path, "h100-80g*3") as node:
         yield node
-        node.close()
 
 
 class Load:
@@ -123,8 +120,8 @@ class Load:
 
 @pytest.mark.timeout(3000)
 def test_honest_load_raises_no_alarm(node: WatchedNode, fuzz: Path) -> None:
-    everything = node.admit("everything", memory_gib=0, core=200)  # two whole GPUs
-    sharing, busy = node.admit("sharing", 24, 20), node.admit("busy", 8, 20)
+    everything = node.contain("everything", memory_gib=0, core=200)  # two whole GPUs
+    sharing, busy = node.contain("sharing", 24, 20), node.contain("busy", 8, 20)
     assert len(everything.devices) == 2
     load = Load()
     for number in range(3):

@@ -1,8 +1,8 @@
 """What the shim cannot see, the agent does: memory past it, and who uses a GPU without a slice."""
 
+import contextlib
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -35,18 +35,10 @@ Start = Callable[..., WatchedNode]
 
 
 @pytest.fixture
-def start() -> Iterator[Start]:
+def start(short_path: Path) -> Iterator[Start]:
     """Returns ``start(**options)``, which makes the node of the test."""
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as base:
-        made: list[WatchedNode] = []
-
-        def make(**options: object) -> WatchedNode:
-            made.append(WatchedNode(Path(base), **options))  # type: ignore[arg-type]
-            return made[-1]
-
-        yield make
-        for node in made:
-            node.close()
+    with contextlib.ExitStack() as made:
+        yield lambda **options: made.enter_context(WatchedNode(short_path, **options))
 
 
 def nvml_bytes(node: WatchedNode, pid: int) -> int:
@@ -70,7 +62,7 @@ def test_memory_past_the_shim_is_seen_charged_and_given_back(start: Start) -> No
     node = start()
     uuid = node.machine.devices[0].uuid
     assert node.metric("vgpu_gpu_memory_unaccounted_bytes", gpu=uuid) == 0
-    honest, rogue = node.admit("honest"), node.admit("rogue")
+    honest, rogue = node.contain("honest"), node.contain("rogue")
     honest.start(HOLD, GIB)
     rogue.start(HOLD, 512 * MIB)
 
@@ -119,7 +111,7 @@ def test_processes_that_are_number_one_each_are_told_apart(start: Start) -> None
     """The first process of every PID namespace is; some of a pod may have one of their own."""
     need_namespaces()
     node = start()
-    other, pod = node.admit("other"), node.admit("pod")
+    other, pod = node.contain("other"), node.contain("pod")
 
     def begin(container: Contained, *, shim: bool) -> int:
         command = [*OWN_PROC, sys.executable, "-c", PRELUDE + HOLD, str(GIB)]
@@ -144,7 +136,7 @@ def test_processes_that_are_number_one_each_are_told_apart(start: Start) -> None
 @pytest.mark.parametrize("most_s", bar(SEEN_WITHIN_S))
 def test_a_bypassing_process_is_seen_within_the_bar(start: Start, most_s: float) -> None:
     node = start()
-    rogue = node.admit("rogue")
+    rogue = node.contain("rogue")
 
     rogue.start(HOLD, GIB, shim=False)
 
@@ -153,7 +145,7 @@ def test_a_bypassing_process_is_seen_within_the_bar(start: Start, most_s: float)
 
 def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
     node = start()
-    rogue, other = node.admit("rogue"), node.admit("other")
+    rogue, other = node.contain("rogue"), node.contain("other")
     known = rogue.start(HOLD, GIB)
     bypassing = rogue.start(HOLD, GIB, shim=False)
     other.start(HOLD, GIB)
@@ -183,7 +175,7 @@ def test_by_policy_only_who_bypasses_is_ended(start: Start) -> None:
 
 def test_by_policy_who_empties_its_usage_is_ended(start: Start) -> None:
     node = start()
-    rogue, other = node.admit("rogue"), node.admit("other")
+    rogue, other = node.contain("rogue"), node.contain("other")
     pid = rogue.start(HOLD, GIB)
     other.start(HOLD, GIB)
     size = (rogue.directory / "usage").stat().st_size
@@ -239,7 +231,7 @@ def test_a_process_of_no_allocation_is_reported_and_left_alone(start: Start) -> 
 @pytest.mark.long
 def test_a_charge_outlives_other_changes_and_the_agent(start: Start) -> None:
     node = start()
-    rogue = node.admit("rogue")
+    rogue = node.contain("rogue")
     held = nvml_bytes(node, rogue.start(HOLD, GIB, shim=False))
     # A charge that has seen its context alone is not the last.
     wait_until(lambda: held - rogue.limit().unaccounted_bytes < 200 * MIB)
@@ -262,7 +254,7 @@ def test_a_charge_outlives_other_changes_and_the_agent(start: Start) -> None:
 def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start) -> None:
     own_pids = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     node = start(prefix=own_pids, config=TERMINATE)
-    rogue = node.admit("rogue")
+    rogue = node.contain("rogue")
 
     rogue.start(HOLD, GIB, shim=False)
 
@@ -280,7 +272,7 @@ def test_without_the_hosts_pids_the_watch_says_so_and_does_nothing(start: Start)
 
 def test_what_a_pods_libraries_load_later_is_charged_without_the_agent(start: Start) -> None:
     node = start()
-    pod = node.admit("torch")
+    pod = node.contain("torch")
 
     code = START + "launch(lazy(93)); quiet(); say(ready=beyond()); sys.stdin.read()"
     beyond_bytes = pod.start(code)
@@ -301,7 +293,7 @@ def test_containers_know_what_those_before_them_measured(start: Start) -> None:
         return kept.exists() and allocation_id in kept.read_text()
 
     for number in range(3):
-        pod = node.admit(f"pod-{number}", memory_gib=1)
+        pod = node.contain(f"pod-{number}", memory_gib=1)
         known = profile.context_bytes if number else 0
         assert (pod.limit().context_bytes, pod.limit().block_bytes) == (known, 0)
         pod.start(HOLD, MIB)
@@ -309,7 +301,7 @@ def test_containers_know_what_those_before_them_measured(start: Start) -> None:
 
     block_bytes = profile.calibration.block_bytes
     for restarts in range(2):
-        limit = node.admit(f"later-{restarts}", memory_gib=1).limit()
+        limit = node.contain(f"later-{restarts}", memory_gib=1).limit()
         assert (limit.context_bytes, limit.block_bytes) == (profile.context_bytes, block_bytes)
         node.stop_agent()
         node.start_agent()
