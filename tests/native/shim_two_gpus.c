@@ -6,29 +6,18 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "vgpu/cuda_api.h"
+#include "spin_kernel.h"
 
 #define OTHER_THREADS 2
 #define KERNEL_NS 200
 #define RUN_NS 2000000000
 #define SECOND_NS 1000000000
 
-#define MUST(call) \
-    do { \
-        int result_ = (call); \
-        if (result_ != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s answered %d\n", #call, result_); \
-            exit(1); \
-        } \
-    } while (0)
-
 struct gpu {
     CUcontext context;
     CUfunction spin;
 };
 
-static const char ptx[] = ".version 7.0\n.target sm_70\n"
-                          ".visible .entry spin_ns(.param .u64 ns)\n{ret;}";
 static bool is_over;
 
 static int64_t now_ns(void)
@@ -41,11 +30,9 @@ static int64_t now_ns(void)
 static struct gpu use(CUdevice device)
 {
     struct gpu gpu;
-    CUmodule module;
     MUST(cuDevicePrimaryCtxRetain(&gpu.context, device));
     MUST(cuCtxSetCurrent(gpu.context));
-    MUST(cuModuleLoadData(&module, ptx));
-    MUST(cuModuleGetFunction(&gpu.spin, module, "spin_ns"));
+    gpu.spin = load_spin_kernel();
     return gpu;
 }
 

@@ -10,23 +10,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "vgpu/cuda_api.h"
 #include "vgpu/cuda_vmm.h"
+
+#include "spin_kernel.h"
 
 #define THREADS 8
 #define HANDLES 6
 #define SLOTS 12
 #define STEPS 40
 #define GRANULE_BYTES ((size_t)2 << 20)
-
-#define MUST(call) \
-    do { \
-        int result_ = (call); \
-        if (result_ != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s answered %d\n", #call, result_); \
-            exit(1); \
-        } \
-    } while (0)
 
 struct worker {
     pthread_t thread;

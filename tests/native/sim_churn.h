@@ -7,22 +7,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "vgpu/cuda_api.h"
 #include "vgpu/cuda_array.h"
 #include "vgpu/cuda_calls.h"
 #include "vgpu/cuda_graph.h"
 #include "vgpu/cuda_vmm.h"
 
+#include "spin_kernel.h"
+
 #define STREAMS 3
 #define LONGEST_NS 2000
-#define MUST(call) \
-    do { \
-        int result_ = (call); \
-        if (result_ != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s:%d: %s answered %d\n", __FILE__, __LINE__, #call, result_); \
-            exit(1); \
-        } \
-    } while (0)
 
 enum kind {
     NOTHING,

@@ -4,16 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "vgpu/cuda_api.h"
-
-#define MUST(call) \
-    do { \
-        int result_ = (call); \
-        if (result_ != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s answered %d\n", #call, result_); \
-            exit(1); \
-        } \
-    } while (0)
+#include "spin_kernel.h"
 
 static CUcontext context;
 static CUevent shared;

@@ -12,7 +12,7 @@
     do { \
         int result_ = (call); \
         if (result_ != CUDA_SUCCESS) { \
-            fprintf(stderr, "%s answered %d\n", #call, result_); \
+            fprintf(stderr, "%s:%d: %s answered %d\n", __FILE__, __LINE__, #call, result_); \
             exit(1); \
         } \
     } while (0)
