@@ -27,7 +27,6 @@ from .nulldriver import build_client
 
 MIB = 1 << 20
 #: Device memory is given in steps of this size.
-STEP_BYTES = 512
 CONTEXT_BYTES = 2 * MIB
 STAND_STILL_SECONDS = 30.0
 _PROFILE = "h100-80g"

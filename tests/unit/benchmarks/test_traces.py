@@ -24,7 +24,6 @@ from libvgpu.sim.calibration import call_names, find_calibration
 MS_NS = 10**6
 LAUNCH_NS = call_ns("cuLaunchKernel")
 SYNC_NS = call_ns("cuStreamSynchronize")
-RESULTS = DIRECTORY.parent / "results" / "driver-h100-2026-11-23.json"
 
 Change = Callable[[dict[str, Any]], object]
 

@@ -10,7 +10,6 @@ from support.shim.slices import Slice
 from support.sim.programs import PRELUDE
 
 SliceOf = Callable[..., Slice]
-MS = 1_000_000
 GIB = 1 << 30
 CAP_PERCENT = 5
 NOT_PERMITTED = 800

@@ -6,7 +6,6 @@ from libvgpu._native import ffi, lib
 from support.shim.contention import MS, NEVER, SECOND, START_NS, Contention, LaunchingTenant
 
 FREE, WINDOWS = lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS
-QUANTUM_NS = lib.WINDOW_QUANTUM_NS
 
 
 @pytest.mark.parametrize("weights", [(30, 70), (10, 90), (50, 50), (20, 30, 50)])

@@ -8,7 +8,6 @@ from libvgpu._native import lib
 from support.shim.contention import MS, SECOND, Contention, LaunchingTenant
 
 FREE, WINDOWS, SHARED = lib.VGPU_GRANT_FREE, lib.VGPU_GRANT_WINDOWS, lib.VGPU_GRANT_SHARED
-ALWAYS = ((0, 1 << 62),)
 LOOK_NS = lib.POLICY_SHARED_LOOK_NS
 #: Averages of what is wanted have to follow, too (demand.h).
 AVERAGE_NS = lib.DEMAND_AVERAGE_NS
