@@ -1,13 +1,10 @@
 """Programs that talk by lines: one on their output for one on their input."""
 
 import subprocess
-
-from support.warm_program import Program
-
-Talking = subprocess.Popen[str] | Program
+from collections.abc import Mapping, Sequence
 
 
-def next_line(process: "Talking") -> str:
+def next_line(process: "subprocess.Popen[str]") -> str:
     """Returns the next line that a program prints, without its end.
 
     Raises:
@@ -19,14 +16,48 @@ def next_line(process: "Talking") -> str:
     return str(line).removesuffix("\n")
 
 
-def expect(process: "Talking", line: str = "ready") -> None:
+def expect(process: "subprocess.Popen[str]", line: str = "ready") -> None:
     """Waits until a program has printed a line, which must be this one."""
     found = next_line(process)
-    assert found == line, f"{found!r}: {process.communicate()[1] if not found else ''}"
+    assert found == line, found
 
 
-def tell(process: "Talking", line: str = "") -> None:
+def tell(process: "subprocess.Popen[str]", line: str = "") -> None:
     """Gives a program a line."""
     assert process.stdin is not None
     process.stdin.write(f"{line}\n")
     process.stdin.flush()
+
+
+def start_listening(
+    command: Sequence[str], environment: Mapping[str, str]
+) -> "subprocess.Popen[str]":
+    """Starts a program with a pipe for each of its streams."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, env=dict(environment), text=True, bufsize=1, stdin=pipe, stdout=pipe, stderr=pipe
+    )
+
+
+class Listening:
+    """A program that does what it is told, a line at a time."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self.process = process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def tell(self, line: str = "") -> None:
+        """Gives it a line."""
+        tell(self.process, line)
+
+    def hear(self) -> str:
+        """Returns the next line that it says."""
+        return next_line(self.process)
+
+    def kill(self) -> None:
+        """Ends it at once."""
+        self.process.kill()
+        self.process.communicate()

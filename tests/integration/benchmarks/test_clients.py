@@ -23,6 +23,7 @@ from benchmarks.trace_plan import script
 from libvgpu.sim import PROFILES
 from libvgpu.sim.calibration import find_calibration
 from support import ROOT
+from support.lines import tell
 from support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -50,10 +51,8 @@ def _launched(program: Path, *arguments: str) -> set[tuple[int, ...]]:
             [program, *arguments], env={"LD_LIBRARY_PATH": str(program.parent)}, text=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=told,
         )  # fmt: skip
-        assert client.stdin is not None
         with suppress(BrokenPipeError):  # one that reads none may have ended
-            client.stdin.write("go\n")
-            client.stdin.flush()
+            tell(client, "go")
         wait_until(lambda: os.fstat(told.fileno()).st_size > 0 or client.poll() is not None)
         client.communicate(timeout=PATIENCE_S)
         told.seek(0)

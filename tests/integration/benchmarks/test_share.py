@@ -22,6 +22,7 @@ from benchmarks.tenant_programs import TenantClient, TenantProgram, TenantReadin
 from libvgpu import artifacts
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.limits import ComputeMode
+from support.lines import next_line
 from support.waiting import PATIENCE_S
 
 MINUTE_SECONDS = 60
@@ -273,8 +274,7 @@ def test_what_a_client_launched_is_what_it_says_it_completed() -> None:
         running.go(0)
         running.watch(0.1, 0.2)
         (process,) = running.processes[0]
-        assert process.stdout is not None
-        (word, completed) = process.stdout.readline().split()
+        (word, completed) = next_line(process).split()
         last = running.machine.books()[0].clients[0]
 
     assert word == "completed"

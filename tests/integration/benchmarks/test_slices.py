@@ -17,6 +17,7 @@ from libvgpu.errors import RegionError
 from libvgpu.ledger_view import read_ledger
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.sim import Machine
+from support.lines import expect
 from support.shim.slices import Slice
 from support.waiting import wait_until
 
@@ -72,7 +73,7 @@ def test_the_ledger_is_read_as_the_host_reads_it(
         "print('held', flush=True)\n"
         "input()\n"
     )
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    expect(holder, "held")
 
     assert slices.used_bytes(held.directory) == read_ledger(held.directory).used_bytes[0]
     assert slices.used_bytes(held.directory) >= 5 * MIB

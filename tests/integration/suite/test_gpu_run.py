@@ -19,6 +19,7 @@ from libvgpu.sim import PROFILES, Machine, parse_spec
 from libvgpu.sim.calibration import find_calibration
 from support import CLIENT_PATH, ROOT, warm
 from support.exercise.runner import exercises_of, families, measures
+from support.lines import expect
 from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
@@ -161,7 +162,7 @@ def test_a_gpu_that_somebody_uses_is_refused(
     as_real: Machine, slice_of: Callable[..., Slice]
 ) -> None:
     other = slice_of(as_real, memory_bytes=1 << 30).start(HOLD, shim=False)
-    assert other.stdout is not None and other.stdout.readline() == "holding\n"
+    expect(other, "holding")
 
     said = look(as_real.environment())
 

@@ -10,18 +10,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from libvgpu.allocation_dirs import META
 from support import CLIENT_PATH, ROOT
+from support.lines import expect
 from support.node.doctor import Finding, doctor, of, put
 from support.node.simulated import CONFIG, SimulatedNode
 from support.waiting import PATIENCE_S, wait_until
-
-Run = Callable[..., list[Finding]]
 
 KUBELET = "var/lib/kubelet/config.yaml"
 CONTAINERD, CRIO = "etc/containerd/config.toml", "etc/crio/crio.conf"
@@ -357,7 +356,7 @@ def test_the_slice_of_a_run_that_was_killed(node: SimulatedNode) -> None:
         [*run, "--memory=1GiB", "--", "sh", "-c", "echo ready; exec cat"],
         cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert program.stdout is not None and program.stdout.readline() == "ready\n"
+    expect(program, "ready")
     assert of(run_on(node), "leftovers")[0]["level"] == "ok"
     program.send_signal(signal.SIGKILL)
     program.communicate()

@@ -14,6 +14,7 @@ from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.store.event_file import EventFile
 from deviceplugin.testing import AdmissionFailed
 from support import ROOT, warm
+from support.lines import next_line
 from support.node.in_process import InProcessNode
 
 
@@ -78,10 +79,9 @@ def test_what_comes_is_followed(kept: Path) -> None:
         [sys.executable, "-m", "vgpuctl", "events", f"--state-dir={kept}", "-f", "-o", "json"],
         cwd=ROOT, stdout=subprocess.PIPE, text=True,
     ) as shown:  # fmt: skip
-        assert shown.stdout is not None
-        first = [json.loads(shown.stdout.readline())["reason"] for _ in range(2)]
+        first = [json.loads(next_line(shown))["reason"] for _ in range(2)]
         EventFile(kept).add(node_notice(EventReason.GPU_UNHEALTHY, "GPU 0 has XID 79"))
-        last = json.loads(shown.stdout.readline())
+        last = json.loads(next_line(shown))
         shown.terminate()
     assert first == ["AllocationRefused", "GpuHealthy"]
     assert (last["reason"], last["text"]) == ("GpuUnhealthy", "GPU 0 has XID 79")

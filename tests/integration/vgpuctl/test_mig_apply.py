@@ -9,6 +9,7 @@ from deviceplugin.policy.gpu_numbers import GpuRecord, RecordedGpu
 from deviceplugin.store.kept_config import KeptConfig
 from libvgpu.sim import Machine, parse_spec
 from support import warm
+from support.lines import expect
 from support.node.simulated import SimulatedNode
 from support.sim.programs import finish, start
 from support.waiting import PATIENCE_S, wait_until
@@ -80,8 +81,7 @@ def test_a_process_keeps_its_mig_device(short_path: Path) -> None:
     machine = Machine.create(parse_spec("a100-40g/mig=7g.40gb").profiles, short_path / "machine")
     program = start(machine, HOLD, {"CUDA_VISIBLE_DEVICES": machine.instances[0].uuid})
     try:
-        assert program.stdout
-        assert program.stdout.readline() == "ready\n"
+        expect(program)
         done = apply(machine, short_path / "c.yaml", MIX, f"--run-dir={short_path / 'r'}")
         assert done.returncode == 1
         assert "In use by another client" in done.stderr

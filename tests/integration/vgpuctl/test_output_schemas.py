@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import CLIENT_PATH, warm
+from support.lines import expect
 from support.node.simulated import SimulatedNode
 from support.output_schemas import check
 from support.waiting import wait_until
@@ -51,8 +52,7 @@ class Outputs:
             [sys.executable, "-m", "vgpuctl", "run", *words, sys.executable, "-c", CLIENT],
             env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        assert self.program.stdout is not None
-        assert self.program.stdout.readline() == "ready\n"
+        expect(self.program)
 
     def vgpuctl(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
         return warm.run(["-m", "vgpuctl", *arguments], self.environment)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from support.lines import expect, next_line
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.command_errors import CommandNotExecutableError, CommandNotFoundError
 from vgpuctl.foreground import require_command, run_in_foreground, signals_held
@@ -103,7 +104,7 @@ def test_a_signal_sent_to_us_alone_reaches_the_command(number: int) -> None:
     script = f"trap 'echo got; exit 7' {int(number)}; echo ready; while :; do sleep 0.05; done"
     wrapper = _start("sh", "-c", script)
     assert wrapper.stdout is not None
-    assert wrapper.stdout.readline() == "ready\n"
+    expect(wrapper)
 
     wrapper.send_signal(number)
 
@@ -121,7 +122,7 @@ def test_what_is_ignored_when_we_start_stays_ignored_in_the_command() -> None:
         text=True,
     )
     assert wrapper.stdout is not None
-    assert wrapper.stdout.readline() == "ready\n"
+    expect(wrapper)
 
     # WHEN all of them come, and one that is not ignored after them
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1):
@@ -134,8 +135,7 @@ def test_what_is_ignored_when_we_start_stays_ignored_in_the_command() -> None:
 
 def test_a_killed_wrapper_takes_the_command_with_it(children: list[int]) -> None:
     wrapper = _start("sh", "-c", "echo $$; exec sleep 60")
-    assert wrapper.stdout is not None
-    children.append(int(wrapper.stdout.readline()))
+    children.append(int(next_line(wrapper)))
 
     wrapper.kill()
     wrapper.wait()
@@ -147,8 +147,7 @@ def test_a_stop_stops_both_and_continue_continues_both(children: list[int]) -> N
     # In a group of its own with us as its parent: the kernel does not stop an orphaned group, which
     # ours is when the shell that started the tests has gone.
     wrapper = _start("sh", "-c", "echo $$; exec sleep 60", process_group=0)
-    assert wrapper.stdout is not None
-    children += [int(wrapper.stdout.readline()), wrapper.pid]
+    children += [int(next_line(wrapper)), wrapper.pid]
 
     wrapper.send_signal(signal.SIGTSTP)
     wait_until(lambda: _state(children[0]) == "T" and _state(wrapper.pid) == "T")
@@ -282,14 +281,13 @@ def test_work_is_put_aside_before_we_stop_and_taken_up_afterwards(children: list
         process_group=0,  # the kernel does not stop an orphaned one, which ours may be
     )
     children.append(process.pid)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "works\n"
+    expect(process, "works")
 
     process.send_signal(signal.SIGTSTP)
     wait_until(lambda: _state(process.pid) == "T")
-    assert process.stdout.readline() == "put aside\n"
+    expect(process, "put aside")
     process.send_signal(signal.SIGCONT)
 
-    assert process.stdout.readline() == "works\n"
+    expect(process, "works")
     process.terminate()
     process.wait()

@@ -18,6 +18,7 @@ from libvgpu.errors import MpsError, UsageError
 from libvgpu.limits import Family
 from libvgpu.sim import PROFILES, Machine
 from support import CLIENT_PATH, warm
+from support.lines import next_line
 from support.sim.mps_control import TOOL, Control, is_gone
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl import mps_server
@@ -67,8 +68,7 @@ class MpsRuns:
             process_group=0,  # the kernel does not stop an orphaned one, which ours may be
         )
         self.started.append(process)
-        assert process.stdout is not None
-        return process, process.stdout.readline().split()
+        return process, next_line(process).split()
 
     def end(self, process: subprocess.Popen[str]) -> str:
         """Lets a program end; returns what it said of its context."""

@@ -13,6 +13,7 @@ import pytest
 from libvgpu import region
 from libvgpu.limits import ComputeMode
 from support import CLIENT_PATH, warm
+from support.lines import next_line
 from support.shim.grants import FREE, NONE, grant_mode
 from support.waiting import bar, wait_until
 
@@ -197,8 +198,7 @@ def test_a_run_without_any_limit_has_the_whole_gpu(runs: NeighbourRuns) -> None:
         env=runs.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
     runs.started.append(process)
-    assert process.stdout is not None
-    (limit,) = region.read_limits(Path(process.stdout.readline().strip())).limits.devices
+    (limit,) = region.read_limits(Path(next_line(process))).limits.devices
 
     assert (limit.core_percent, limit.reserved_percent) == (100, 100)
     assert limit.compute_mode is ComputeMode.STRICT

@@ -13,6 +13,7 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine
 from support import CLIENT_PATH, IS_LONG, warm
+from support.lines import expect, next_line
 from support.waiting import PATIENCE_S, wait_until
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
@@ -242,9 +243,8 @@ def test_ps_and_status_show_the_running_process(ctl: Ctl) -> None:
                     sys.executable, "-c", HOLDING_CLIENT),
         env=ctl.environment, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    assert holder.stdout is not None
     try:
-        assert holder.stdout.readline().strip() == str(OUT_OF_MEMORY)
+        assert next_line(holder) == str(OUT_OF_MEMORY)
 
         # WHEN others look
         (row,) = ctl.rows("ps")
@@ -287,7 +287,7 @@ def test_runs_side_by_side_are_seen_though_they_close_all_descriptors(ctl: Ctl) 
     ]
     try:
         for each in runs:
-            assert each.stdout is not None and each.stdout.readline() == "holds\n"
+            expect(each, "holds")
 
         # WHEN others look
         (held, other), on_the_gpu = held_by_runs_and_on_the_gpu(ctl)
@@ -318,8 +318,7 @@ def test_a_killed_run_ends_its_command_and_the_next_sweeps_its_leavings(ctl: Ctl
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert victim.stdout is not None
-    child = int(victim.stdout.readline())
+    child = int(next_line(victim))
     assert len(ctl.slices()) == 2
 
     # WHEN vgpuctl is killed

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support import CLIENT_PATH
+from support.lines import expect
 from support.waiting import PATIENCE_S
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
@@ -55,7 +56,7 @@ def start(environment: dict[str, str]) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-    assert process.stdout is not None and process.stdout.readline() == "held\n"
+    expect(process, "held")
     return process
 
 

@@ -20,6 +20,7 @@ from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_limits, write_limits
 from libvgpu.sharing_mode import Mode
 from support import ROOT
+from support.lines import expect
 from support.shim.ringers import WEIGHT, Ringer, make_tenant
 from support.waiting import PATIENCE_S, wait_until
 
@@ -234,8 +235,7 @@ def test_when_the_arbiter_is_killed_its_beat_gets_old(tmp_path: Path) -> None:
         Ringer(tmp_path / "a") as a,
         Ringer(tmp_path / "b") as b,
     ):
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+        expect(process)
         wait_until(lambda: contend((a, b), 0.1) and a.grant().mode == WINDOWS, "they take turns")
         process.send_signal(signal.SIGKILL)
         process.wait()

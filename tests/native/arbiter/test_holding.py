@@ -9,6 +9,7 @@ import pytest
 from libvgpu.arbitration import hold_gpu
 from libvgpu.errors import RegionError
 from support import ROOT
+from support.lines import expect
 
 
 def test_one_process_at_a_time_holds_a_gpu(tmp_path: Path) -> None:
@@ -24,8 +25,7 @@ def test_one_process_at_a_time_holds_a_gpu(tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "True\n"
+        expect(other, "True")
         assert hold_gpu(tmp_path, "GPU-1") is None
         second = hold_gpu(tmp_path, "GPU-2")
         assert second is not None

@@ -7,6 +7,7 @@ import pytest
 
 from libvgpu.errors import UsageError
 from libvgpu.sim import PROFILES, Machine
+from support.lines import next_line
 from support.sim.programs import run, start
 from support.waiting import PATIENCE_S
 
@@ -145,8 +146,7 @@ def test_a_dead_process_gives_its_host_memory_back(machine: Machine) -> None:
     program = start(
         machine, PROGRAM + "fill(alloc(MIB), 7, MIB); say(backed=backed()); time.sleep(60)"
     )
-    assert program.stdout
-    assert json.loads(program.stdout.readline()) == {"backed": MIB}
+    assert json.loads(next_line(program)) == {"backed": MIB}
     assert machine.books()[0].backed_bytes == MIB
 
     program.kill()

@@ -12,6 +12,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import DeviceBooks, Machine
 from support import IS_LONG, Compile
+from support.lines import expect
 from support.sim.programs import busy, shares, start
 from support.waiting import PATIENCE_S
 
@@ -31,8 +32,7 @@ def programs(machine: Machine, *codes: str) -> Iterator[list[int]]:
     running = [start(machine, code) for code in codes]
     try:
         for each in running:
-            assert each.stdout
-            assert each.stdout.readline() == "ready\n"
+            expect(each)
         yield [each.pid for each in running]
     finally:
         for each in running:

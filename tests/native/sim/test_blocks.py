@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
+from support.lines import next_line, tell
 from support.sim.measured import MIB, SHOWN, measured_machine, said_by, shown_memory
 from support.sim.programs import finish, start
 from support.sim.sharing import pair
@@ -211,13 +212,11 @@ print("freed", flush=True)
 sys.stdin.readline()
 """,
     )
-    assert exporter.stdin and exporter.stdout
     try:
-        exporter.stdout.readline()
+        next_line(exporter)
         assert measured.books()[0].backed_bytes == 2 * 65536
-        exporter.stdin.write("\n")
-        exporter.stdin.flush()
-        exporter.stdout.readline()
+        tell(exporter)
+        next_line(exporter)
         assert measured.books()[0].backed_bytes == 0
     finally:
         finish(exporter, "\n")

@@ -14,6 +14,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import IS_LONG, Compile
+from support.lines import expect
 from support.waiting import PATIENCE_S
 
 FURTHER_SOURCES = ("tests/native/sim_churn_memory.c", "tests/native/sim_churn_graphs.c")
@@ -79,7 +80,7 @@ def test_random_deaths_leave_nothing(costly_machine: Machine, compile_program: C
     )
     assert viewer.stdin
     assert viewer.stdout
-    assert viewer.stdout.readline() == "ready\n"
+    expect(viewer)
     try:
         for _ in range(PROCESSES):
             begin()

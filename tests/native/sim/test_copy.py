@@ -3,6 +3,7 @@
 import json
 
 from libvgpu.sim import Machine
+from support.lines import expect, tell
 from support.sim.programs import finish, run, start
 
 #: What a copy inside a device takes besides the time of its bytes (copy.c).
@@ -191,13 +192,10 @@ check(cuda.cuCtxSynchronize()); print(flush=True); wait()
 """
     program = start(machine, COPIES + code)
     busy_ns = []
-    assert program.stdout
-    assert program.stdin
     for _ in range(3):
-        assert program.stdout.readline() == "\n"
+        expect(program, "")
         busy_ns.append(machine.books()[0].busy_ns)
-        program.stdin.write("\n")
-        program.stdin.flush()
+        tell(program)
     finish(program)
 
     row_ns, box_ns = busy_ns[1] - busy_ns[0], busy_ns[2] - busy_ns[1]

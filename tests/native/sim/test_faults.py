@@ -7,6 +7,7 @@ import pytest
 
 from libvgpu._native import ffi, lib
 from libvgpu.sim import Machine, faults
+from support.lines import Listening
 from support.sim.programs import start
 from support.waiting import PATIENCE_S
 
@@ -35,19 +36,14 @@ for line in sys.stdin:
 """
 
 
-class Servant:
+class Servant(Listening):
     def __init__(self, machine: Machine) -> None:
-        self.process = start(machine, SERVANT)
+        super().__init__(start(machine, SERVANT))
         self.do("count")
 
     def said(self, deed: str) -> dict[str, int]:
-        assert self.process.stdin
-        assert self.process.stdout
-        self.process.stdin.write(deed + "\n")
-        self.process.stdin.flush()
-        answer = self.process.stdout.readline()
-        assert answer, self.process.communicate()[1]
-        said: dict[str, int] = json.loads(answer)
+        self.tell(deed)
+        said: dict[str, int] = json.loads(self.hear())
         return said
 
     def do(self, deed: str) -> int:

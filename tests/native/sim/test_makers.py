@@ -18,6 +18,7 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine, acquire, named, parse_spec, release
 from support import IS_LONG
+from support.lines import next_line
 
 #: System calls between two deaths.
 CALLS_APART = 1 if IS_LONG else 5
@@ -86,10 +87,9 @@ class Makers:
     def deaths(self) -> Iterator[None]:
         """Kills one maker after the other, each a little later in its life."""
         assert self._process.stdin
-        assert self._process.stdout
         for before_call in range(1, MOST_CALLS, CALLS_APART):
             print(before_call, file=self._process.stdin, flush=True)
-            status = int(self._process.stdout.readline())
+            status = int(next_line(self._process))
             if status == 0:
                 return
             assert status == -signal.SIGKILL

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
+from support.lines import expect, next_line
 from support.sim.programs import finish, run, start
 from support.waiting import PATIENCE_S
 
@@ -154,7 +155,7 @@ say(used=pynvml.nvmlDeviceGetMemoryInfo(handle).used,
     uuid=pynvml.nvmlDeviceGetUUID(handle))
 """
     holders = [start(machine, holder) for _ in range(2)]
-    pids = [int(each.stdout.readline()) for each in holders if each.stdout]
+    pids = [int(next_line(each)) for each in holders]
     try:
         said = json.loads(run(machine, viewer))
     finally:
@@ -179,8 +180,7 @@ print("ready", flush=True)
 sys.stdin.read()
 """
     program = start(machine, code)
-    assert program.stdout
-    assert program.stdout.readline() == "ready\n"
+    expect(program)
     assert machine.books()[0].memory_used_bytes == 5 << 30
 
     program.send_signal(number)
@@ -206,8 +206,7 @@ print(child, flush=True)
 sys.stdin.read()
 """
     program = start(machine, code)
-    assert program.stdout
-    child = int(program.stdout.readline())
+    child = int(next_line(program))
     try:
         assert machine.books()[0].memory_used_bytes == 5 << 30
         program.kill()
@@ -228,8 +227,7 @@ while True:
 """
     for _ in range(5):  # wherever it happens to be
         program = start(machine, code)
-        assert program.stdout
-        program.stdout.readline()
+        next_line(program)
         time.sleep(0.02)
         program.send_signal(signal.SIGSTOP)
         try:
@@ -294,8 +292,7 @@ def test_a_program_that_closes_all_descriptors_does_not_take_its_neighbours_for_
         costly_machine,
         'open_context(); check(cuda.cuMemAlloc(1 << 30)); print("ready", flush=True); input()',
     )
-    assert neighbour.stdout
-    assert neighbour.stdout.readline() == "ready\n"
+    expect(neighbour)
     code = """
 open_context()
 before = check(cuda.cuMemGetInfo())[0]

@@ -8,6 +8,7 @@ import pytest
 from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine, acquire, parse_spec, release
 from libvgpu.sim.faults import fail_allocations
+from support.lines import expect, next_line, tell
 from support.sim.nvml_programs import GPU_IS_LOST, NVML_PRELUDE, answers, lose, until_ready
 from support.sim.programs import finish, run, start
 from support.waiting import PATIENCE_S
@@ -122,8 +123,7 @@ input()
 """
     program = start(cut_machine, code, {"CUDA_VISIBLE_DEVICES": instance.uuid})
     try:
-        assert program.stdout
-        assert json.loads(program.stdout.readline()) == [
+        assert json.loads(next_line(program)) == [
             instance.profile.memory_bytes,
             f"{H100.product} MIG 3g.40gb",
             60,
@@ -192,8 +192,7 @@ print(json.dumps([about(each) for each in (handles[0], *instances)]))
     ]
     try:
         for program in programs:
-            assert program.stdout
-            assert program.stdout.readline() == "ready\n"
+            expect(program)
         each_bytes = GIB + H100.context_bytes
         processes = [[p.pid, each_bytes, i, 0] for i, p in enumerate(programs, 1)]
         assert answers(cut_machine, code) == [
@@ -235,11 +234,8 @@ print(int(cuda.cuMemAlloc(1 << 20)[0]))
     program = start(cut_machine, code, {"CUDA_VISIBLE_DEVICES": cut_machine.instances[1].uuid})
     until_ready(program)
     fail_allocations(cut_machine, 0, 1)
-    assert program.stdin
-    assert program.stdout
-    program.stdin.write("\n")
-    program.stdin.flush()
-    assert json.loads(program.stdout.readline()) == [2, 0]
+    tell(program)
+    assert json.loads(next_line(program)) == [2, 0]
     lose(cut_machine, 0)
 
     assert finish(program, "\n") == "46\n", "the device is unavailable"

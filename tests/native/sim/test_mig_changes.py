@@ -8,6 +8,7 @@ import pytest
 
 from libvgpu.sim import Machine, parse_spec
 from libvgpu.sim.mig import Placed
+from support.lines import expect, next_line, tell
 from support.sim.nvml_programs import NVML_PRELUDE, answers
 from support.sim.programs import finish, run, start
 from support.waiting import PATIENCE_S, wait_until
@@ -50,8 +51,7 @@ def machine_of(spec: str, folder: Path) -> Machine:
 def holding(machine: Machine, uuid: str) -> subprocess.Popen[str]:
     """Starts a program with a context on one device."""
     program = start(machine, HOLD, {"CUDA_VISIBLE_DEVICES": uuid})
-    assert program.stdout
-    assert program.stdout.readline() == "ready\n", program.communicate()
+    expect(program)
     return program
 
 
@@ -183,8 +183,7 @@ print(json.dumps(len(uuids())))
 """
     program = start(machine, code)
     try:
-        assert program.stdout
-        assert program.stdout.readline() == "ready\n"
+        expect(program)
         assert answers(machine, TOOLS + change) == int(again)
         assert finish(program, "\n") == f"{DEVICE_UNAVAILABLE}\n"
     finally:
@@ -245,12 +244,9 @@ print(json.dumps(mine))
     try:
         for _ in range(2):
             for maker in makers:
-                assert maker.stdout
-                assert maker.stdout.readline() == "ready\n", maker.communicate()
+                expect(maker)
             for maker in makers:
-                assert maker.stdin
-                maker.stdin.write("\n")
-                maker.stdin.flush()
+                tell(maker)
         made = [number for maker in makers for number in json.loads(finish(maker))]
     finally:
         for maker in makers:
@@ -287,13 +283,10 @@ sys.stdin.readline()
         pair = [start(machine, user), start(machine, NVML_PRELUDE + TOOLS + remover)]
         try:
             for program in pair:
-                assert program.stdout
-                assert program.stdout.readline() == "ready\n"
+                expect(program)
             for program in pair:
-                assert program.stdin
-                program.stdin.write("\n")
-                program.stdin.flush()
-            got, refused = (p.stdout.readline().strip() for p in pair if p.stdout)
+                tell(program)
+            got, refused = (next_line(p) for p in pair)
             assert (got, refused) in (("0", "True"), (str(DEVICE_UNAVAILABLE), "False"))
             for program in pair:
                 finish(program, "\n")
@@ -313,8 +306,7 @@ while True:
 """
     for _ in range(5):
         program = start(machine, NVML_PRELUDE + TOOLS + code)
-        assert program.stdout
-        assert program.stdout.readline() == "ready\n"
+        expect(program)
         program.kill()
         program.wait(PATIENCE_S)
     made = """
@@ -337,14 +329,11 @@ for line in sys.stdin:
 """
     program = start(machine, NVML_PRELUDE + TOOLS + code)
     try:
-        assert program.stdin and program.stdout
-        assert program.stdout.readline() == "ready\n"
+        expect(program)
 
         def seen() -> list[str]:
-            assert program.stdin and program.stdout
-            program.stdin.write("\n")
-            program.stdin.flush()
-            found: list[str] = json.loads(program.stdout.readline())
+            tell(program)
+            found: list[str] = json.loads(next_line(program))
             return found
 
         assert seen() == []

@@ -11,8 +11,6 @@ from support.sim.mps_control import Control
 from support.sim.programs import busy, run, shares
 from support.waiting import PATIENCE_S
 
-MIB = 1 << 20
-
 
 @pytest.fixture
 def no_daemon(machine: Machine, tmp_path: Path) -> Control:

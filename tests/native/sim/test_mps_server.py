@@ -14,6 +14,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, faults
 from support import Compile, open_to_others
+from support.lines import next_line, tell
 from support.sim.mps_control import Control, is_gone
 from support.sim.programs import finish, run, start
 from support.waiting import PATIENCE_S, wait_until
@@ -52,9 +53,7 @@ class Stepper:
         self.first = self._result()
 
     def step(self) -> int:
-        assert self.process.stdin
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
+        tell(self.process)
         return self._result()
 
     def end(self) -> None:
@@ -199,7 +198,7 @@ def test_a_child_that_outlives_its_parent_is_no_client(control: Control) -> None
     parent = start(control.machine, FORKS, control.env())
     try:
         assert parent.stdout and parent.stdin
-        child = int(parent.stdout.readline())
+        child = int(next_line(parent))
         assert parent.wait(PATIENCE_S) == 0
 
         wait_until(lambda: control.client_pids() == [], "the parent has left")

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
+from support.lines import next_line, tell
 from support.sim.programs import run, start
 from support.sim.sharing import VMM
 from support.waiting import PATIENCE_S
@@ -103,15 +104,12 @@ input()
 """
     context_bytes = PROFILES["h100-80g"].context_bytes
     program = start(pair_of_gpus, MULTICAST + code)
-    assert program.stdout
-    assert program.stdin
     try:
-        assert json.loads(program.stdout.readline()) == [0, 0, 0, 0]
+        assert json.loads(next_line(program)) == [0, 0, 0, 0]
         used = [each.memory_used_bytes for each in pair_of_gpus.books()]
         assert used == [context_bytes + (2 << 20), 6 << 20]
-        program.stdin.write("\n")
-        program.stdin.flush()
-        assert json.loads(program.stdout.readline()) == [1, 0]
+        tell(program)
+        assert json.loads(next_line(program)) == [1, 0]
         assert [each.memory_used_bytes for each in pair_of_gpus.books()] == [context_bytes, 0]
     finally:
         program.kill()

@@ -12,6 +12,7 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine
 from support import ROOT
+from support.lines import next_line, tell
 from support.shim.headers import NVML
 from support.sim.nvml_programs import (
     ECC_DOUBLE,
@@ -60,9 +61,7 @@ say(one=drain(one), both=drain(both), late=drain(late))
     raise_event(two_gpus, 0, ECC_DOUBLE, 5)
     raise_event(two_gpus, 1, XID, 48)
     raise_event(two_gpus, 1, ECC_SINGLE)
-    assert program.stdin
-    program.stdin.write("\n")
-    program.stdin.flush()
+    tell(program)
     until_ready(program)
     raise_event(two_gpus, 0, XID, 79)
     raise_event(two_gpus, 1, ECC_SINGLE)
@@ -125,12 +124,9 @@ ready()
 say(event=elapsed(20_000))
 """
     program = start(machine, EVENT_PRELUDE + code)
-    assert program.stdout
-    first = json.loads(program.stdout.readline())
+    first = json.loads(next_line(program))
     until_ready(program)
-    assert program.stdin
-    program.stdin.write("\n")
-    program.stdin.flush()
+    tell(program)
     time.sleep(0.1)  # the wait is to be asleep; what is measured begins with the event
     raised = time.monotonic()
     raise_event(machine, 0, XID, 31)

@@ -7,6 +7,7 @@ import pytest
 
 from libvgpu.errors import UsageError
 from libvgpu.sim import Machine, faults, parse_spec
+from support.lines import next_line, tell
 from support.sim.nvml_programs import NVML_PRELUDE, answers, until_ready
 from support.sim.programs import finish, start
 
@@ -73,11 +74,9 @@ say(after=returned)
     )
     until_ready(program)
     faults.set_nvml(machine, 1, function, faults.HANGS)
-    assert program.stdin and program.stdout
-    program.stdin.write("\n")
-    program.stdin.flush()
+    tell(program)
 
-    first = json.loads(program.stdout.readline())["first"]
+    first = json.loads(next_line(program))["first"]
     faults.clear(machine, 1)
     after = json.loads(finish(program, "\n"))["after"]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
+from support.lines import next_line
 from support.sim.programs import finish, start
 from support.sim.releases import machine_of
 
@@ -41,8 +42,7 @@ class Contained:
 
     def __init__(self, machine: Machine) -> None:
         self._holder = start(machine, HOLD, prefix=OWN_PIDS)
-        assert self._holder.stdout
-        self.own_pid = int(self._holder.stdout.readline())
+        self.own_pid = int(next_line(self._holder))
         children = Path(f"/proc/{self._holder.pid}/task/{self._holder.pid}/children").read_text()
         (self.pid,) = map(int, children.split())
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from libvgpu.sim import Machine
+from support.lines import next_line
 from support.sim.programs import busy, finish, run, shares, start
 
 pytestmark = pytest.mark.virtual
@@ -112,8 +113,7 @@ say(gpu=pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
         )
     )
     program = start(machine, busy(5_000_000))
-    assert program.stdout
-    program.stdout.readline()
+    next_line(program)
     try:
         said = json.loads(run(machine, viewer))
     finally:

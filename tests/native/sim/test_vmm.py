@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
+from support.lines import expect, next_line
 from support.sim.programs import run, start
 from support.sim.sharing import GRANULE, VMM
 from support.waiting import PATIENCE_S
@@ -281,8 +282,7 @@ say(shown=shown.decode(), refused=refused, used=used(),
 
 def test_a_killed_process_gives_its_pieces_back(machine: Machine) -> None:
     program = start(machine, VMM + "open_context(); create(9); print('ready', flush=True); input()")
-    assert program.stdout
-    assert program.stdout.readline() == "ready\n"
+    expect(program)
     assert machine.books()[0].memory_used_bytes == 9 * GRANULE
 
     program.kill()
@@ -331,8 +331,7 @@ input()
 """
     program = start(machine, VMM + code)
     try:
-        assert program.stdout
-        assert json.loads(program.stdout.readline()) == {"granted": 0, "wrote": 0}
+        assert json.loads(next_line(program)) == {"granted": 0, "wrote": 0}
         used = [each.memory_used_bytes for each in machine.books()]
         assert used == [PROFILES["t4"].context_bytes, 3 * GRANULE]
     finally:

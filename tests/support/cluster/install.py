@@ -14,6 +14,7 @@ import yaml
 
 from support import ROOT
 from support.cluster.go_programs import GoPrograms
+from support.lines import tell
 from support.suite.leftovers import MARK
 
 SOURCE = ROOT / "tests/e2e/install"
@@ -82,9 +83,8 @@ def _server() -> "subprocess.Popen[str]":
 
 def _ask(request: Mapping[str, Any]) -> dict[str, Any]:
     server = _server()
-    assert server.stdin is not None and server.stdout is not None
-    server.stdin.write(json.dumps(request) + "\n")
-    server.stdin.flush()
+    assert server.stdout is not None
+    tell(server, json.dumps(request))
     answer = server.stdout.readline()
     assert answer, f"the program of {SOURCE} has ended"
     return dict(json.loads(answer))

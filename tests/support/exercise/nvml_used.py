@@ -11,6 +11,8 @@ import sys
 
 import pynvml
 
+from support.lines import next_line, tell
+
 
 class UsedBytes:
     """The process that answers."""
@@ -26,10 +28,8 @@ class UsedBytes:
         )
 
     def __call__(self) -> int:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write("\n")
-        self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        tell(self._process)
+        return int(next_line(self._process))
 
 
 def main(uuid: str) -> None:

@@ -16,6 +16,7 @@ from libvgpu import region
 from libvgpu.artifacts import shim_path
 from libvgpu.limits import DeviceLimit
 from support import CLIENT_PATH, warm
+from support.lines import next_line
 from support.node.simulated import CONFIG, SimulatedNode
 from support.sim.programs import PRELUDE
 
@@ -89,11 +90,7 @@ class Contained:
 
 def first_word(program: subprocess.Popen[str]) -> int:
     """Returns what a program says when it is ready."""
-    assert program.stdout and program.stderr
-    line = program.stdout.readline()
-    if not line:
-        raise AssertionError(program.stderr.read())
-    return int(json.loads(line)["ready"])
+    return int(json.loads(next_line(program))["ready"])
 
 
 class WatchedNode(SimulatedNode):

@@ -8,6 +8,7 @@ from libvgpu.arbitration import Arbiter
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
 from libvgpu.region import create
 from libvgpu.sim import Machine
+from support.lines import expect
 from support.shim.slices import Slice
 from support.sim.programs import PRELUDE, busy
 
@@ -51,8 +52,7 @@ class Crowd:
         if is_arbitrated:
             self.arbiter.add(directory, 0)
         process = part.start(PRELUDE + busy(kernel_ns, after))
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n", process.communicate()[1]
+        expect(process)
         self.processes.append(process)
         return part
 

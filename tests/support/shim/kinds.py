@@ -1,6 +1,5 @@
 """A launch-bound program of several kinds of kernels, and calibrations that make its calls tell."""
 
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,6 +8,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.calibration import call_names, find_calibration
 from support import Compile
+from support.lines import Listening, expect, start_listening
 from support.sim.driver import driver_version
 
 
@@ -34,39 +34,17 @@ class Told:
         )
 
 
-class KindsLoop:
+class KindsLoop(Listening):
     """A running ``kinds_loop.c``."""
 
     def __init__(self, program: Path, env: Mapping[str, str], *arguments: int) -> None:
-        self.process = subprocess.Popen(
-            [program, *map(str, arguments)],
-            env=dict(env),
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        if self._line() != "ready\n":
-            raise AssertionError(self.process.communicate()[1])
+        super().__init__(start_listening([str(program), *map(str, arguments)], env))
+        expect(self.process)
 
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def tell(self, command: str = "tell") -> Told:
+    def ask(self, command: str = "tell") -> Told:
         """Gives it a command and returns what it has done by then."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
-        return Told(*map(int, self._line().split()))
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        return self.process.stdout.readline()
+        self.tell(command)
+        return Told(*map(int, self.hear().split()))
 
 
 def build_loop(compile_program: Compile) -> Path:

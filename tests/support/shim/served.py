@@ -1,11 +1,10 @@
 """Programs under a slice that answer one line for one line, so that tests can order their steps."""
 
 import json
-import subprocess
 from typing import Any
 
+from support.lines import Listening, expect
 from support.shim.slices import Slice
-from support.waiting import PATIENCE_S
 
 #: What such a program begins with; the text after it may define more, then calls `serve()`.
 SERVE = """
@@ -30,28 +29,14 @@ def serve():
 """
 
 
-class Served:
+class Served(Listening):
     """A program that was started with `SERVE`, text of its own, and `serve()`."""
 
     def __init__(self, part: Slice, text: str, *, shim: bool = True) -> None:
-        self.process: subprocess.Popen[str] = part.start(f"{SERVE}{text}\nserve()\n", shim=shim)
-        assert self._line() == "ready\n"
-
-    def _line(self) -> str:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            _, stderr = self.process.communicate(timeout=PATIENCE_S)
-            raise AssertionError(f"the program ended: {stderr}")
-        return line
+        super().__init__(part.start(f"{SERVE}{text}\nserve()\n", shim=shim))
+        expect(self.process)
 
     def ask(self, expression: str) -> Any:
         """Returns what the expression is worth in the program."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(expression.replace("\n", " ") + "\n")
-        self.process.stdin.flush()
-        return json.loads(self._line())
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        self.tell(expression.replace("\n", " "))
+        return json.loads(self.hear())

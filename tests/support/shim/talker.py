@@ -1,6 +1,5 @@
 """Programs that do what a test tells them, when it tells them (tests/native/shim_life.c)."""
 
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from support import Compile
+from support.lines import Listening, start_listening
 from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
@@ -16,32 +16,14 @@ from support.waiting import PATIENCE_S
 Talk = Callable[..., "Talker"]
 
 
-class Talker:
+class Talker(Listening):
     """One program; what it is asked it answers with a number."""
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            command,
-            env=environment,
-            text=True,
-            bufsize=1,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    def tell(self, command: str) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(command + "\n")
-        self.process.stdin.flush()
+        super().__init__(start_listening(command, environment))
 
     def answer(self) -> int:
-        assert self.process.stdout is not None
-        return int(self.process.stdout.readline())
+        return int(self.hear())
 
     def ask(self, command: str) -> int:
         self.tell(command)
@@ -58,10 +40,6 @@ class Talker:
             self.tell("quit 0")
         _, stderr = self.process.communicate(timeout=PATIENCE_S)
         return self.process.returncode, stderr
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
 
 
 @pytest.fixture(scope="session")

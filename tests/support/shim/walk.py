@@ -5,6 +5,7 @@ The program calls ``look("name")`` of `support.shim.cuda_client` where it is to 
 
 from dataclasses import dataclass
 
+from support.lines import tell
 from support.shim.slices import Slice
 
 
@@ -25,13 +26,12 @@ def look_at(part: Slice) -> Look:
 def walk(part: Slice, code: str, *arguments: str) -> tuple[dict[str, Look], list[str]]:
     """Runs a program to its end; returns the looks by name, and the other words it printed."""
     process = part.start(f"from support.shim.cuda_client import look\n{code}", *arguments)
-    assert process.stdout is not None and process.stdin is not None
+    assert process.stdout is not None
     looks, words = {}, []
     for line in process.stdout:
         if line.startswith("look "):
             looks[line[5:-1]] = look_at(part)
-            process.stdin.write("\n")
-            process.stdin.flush()
+            tell(process)
         else:
             words += line.split()
     _, stderr = process.communicate()

@@ -6,6 +6,7 @@ from typing import Any
 
 from libvgpu._native import ffi, lib
 from libvgpu.sim import Machine
+from support.lines import expect
 from support.sim.programs import run
 
 XID, ECC_SINGLE, ECC_DOUBLE = 1, 2, 3
@@ -54,8 +55,7 @@ def lose(machine: Machine, device: int) -> None:
 
 
 def until_ready(program: subprocess.Popen[str]) -> None:
-    assert program.stdout
-    assert program.stdout.readline() == "ready\n"
+    expect(program)
 
 
 def answers(machine: Machine, code: str) -> Any:

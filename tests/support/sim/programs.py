@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from libvgpu.sim import DeviceBooks, Machine
 from support import CLIENT_PATH, warm
+from support.lines import expect
 from support.waiting import PATIENCE_S
 
 WARM_UP_SECONDS = 0.5
@@ -89,8 +90,7 @@ def shares(machine: Machine, *codes: str, env: tuple[dict[str, str], ...] = ()) 
     ]
     try:
         for program in programs:
-            assert program.stdout
-            assert program.stdout.readline() == "ready\n"
+            expect(program)
         time.sleep(WARM_UP_SECONDS)
         first = machine.books()[0]
         time.sleep(WINDOW_SECONDS)

@@ -1,14 +1,13 @@
 """Programs that share memory of the simulated GPU, or take it apart."""
 
 import json
-import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from libvgpu.sim import Machine
+from support.lines import Listening
 from support.sim.programs import finish, start
 from support.waiting import PATIENCE_S
 
@@ -91,32 +90,18 @@ open_context()
 )
 
 
-class Program:
+class Program(Listening):
     """A program that evaluates what it is told."""
 
     def __init__(self, machine: Machine) -> None:
-        self.process: subprocess.Popen[str] = start(machine, SERVE + "serve()\n")
+        super().__init__(start(machine, SERVE + "serve()\n"))
 
-    def tell(self, expression: str) -> None:
-        assert self.process.stdin
-        self.process.stdin.write(expression + "\n")
-        self.process.stdin.flush()
-
-    def hear(self) -> Any:
-        assert self.process.stdout
-        line = self.process.stdout.readline()
-        if not line:
-            assert self.process.stderr
-            raise AssertionError(self.process.stderr.read())
-        return json.loads(line)
+    def value(self) -> Any:
+        return json.loads(self.hear())
 
     def ask(self, expression: str) -> Any:
         self.tell(expression)
-        return self.hear()
-
-    def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
-        self.process.wait(PATIENCE_S)
+        return self.value()
 
 
 @contextmanager
@@ -137,6 +122,6 @@ def pair(machine: Machine) -> Iterator[tuple[Program, Program]]:
 def hand_over(exporter: Program, importer: Program, descriptor: str, path: Path) -> None:
     """Gives a descriptor of one program to the other, as `given` there."""
     importer.tell(f"put('given', receive({str(path)!r}))")
-    assert importer.hear() == "listens"
+    assert importer.value() == "listens"
     exporter.ask(f"send({descriptor}, {str(path)!r})")
-    assert importer.hear() == 0
+    assert importer.value() == 0

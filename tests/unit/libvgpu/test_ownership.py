@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu import ownership
+from support.lines import next_line
 from support.waiting import PATIENCE_S
 
 HOLDER = """
@@ -28,8 +29,7 @@ def _start_holder(run_dir: Path) -> tuple[subprocess.Popen[str], str]:
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(run_dir)], stdout=subprocess.PIPE, text=True
     )
-    assert holder.stdout is not None
-    return holder, holder.stdout.readline().strip()
+    return holder, next_line(holder)
 
 
 def _files(run_dir: Path) -> list[str]:

@@ -18,6 +18,7 @@ from deviceplugin.testing.merge import MountOption
 from libvgpu import region
 from libvgpu.errors import VgpuError
 from libvgpu.sim import PROFILES, Machine
+from support.lines import next_line
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.demo.children import Child, ChildError, Children, tool_environment
 from vgpuctl.demo.container import Plan, can_isolate, plan, translate
@@ -372,8 +373,7 @@ def test_children_end_with_a_killed_parent_and_its_workspace_is_swept(tmp_path: 
         text=True,
         env=tool_environment(),
     )
-    assert parent.stdout is not None
-    pid_text, directory = parent.stdout.readline().split()
+    pid_text, directory = next_line(parent).split()
     wait_until(lambda: "sleep" in Path(f"/proc/{pid_text}/comm").read_text())
     assert sweep(tmp_path) == []  # it is alive
 

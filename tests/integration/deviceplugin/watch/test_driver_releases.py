@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
+from support.lines import next_line
 from support.sim.programs import finish, start
 from support.sim.releases import FORMS, machine_of
 from support.waiting import PATIENCE_S
@@ -47,7 +48,7 @@ def test_each_process_has_its_own_figure_on_every_driver(tmp_path: Path, name: s
     machine = machine_of(name, tmp_path / "machine", context_bytes=0)
     sizes = [2 * MIB, 4 * MIB, 6 * MIB]
     holders = [start(machine, HOLD, {"SIZE": str(size)}) for size in sizes]
-    pids = [int(each.stdout.readline()) for each in holders if each.stdout]
+    pids = [int(next_line(each)) for each in holders]
 
     found = read(machine)
     for each in holders:

@@ -12,6 +12,7 @@ import pytest
 
 from deviceplugin.watch.process_attribution import AttributionSource, ProcessAttribution
 from deviceplugin.watch.procfs import start_time
+from support.lines import expect, next_line
 from support.node.fake_proc import UID, FakeProc, pod_path
 from support.node.watched import can_contain
 
@@ -67,9 +68,8 @@ class World:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._programs.append(program)
-        assert program.stdout
-        pid = int(program.stdout.readline())
-        assert program.stdout.readline() == "ready\n"
+        pid = int(next_line(program))
+        expect(program)
         return pid
 
     def put_into_pod(self, pid: int) -> None:

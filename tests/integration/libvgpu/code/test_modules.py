@@ -9,6 +9,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from libvgpu.sim.profiles import PROFILES
+from support.lines import expect, next_line, tell
 from support.shim.slices import Slice
 from support.sim.driver import library_of
 
@@ -377,13 +378,11 @@ def test_processes_that_load_code_at_once_are_within_the_limit_at_rest(
     part = slice_of(costly_machine, memory_bytes=4 * CONTEXT + 14 * MIB)
     processes = [part.start(START.replace("agree()", "0") + CHURN) for _ in range(4)]
     for each in processes:
-        assert each.stdout is not None and each.stdin is not None
-        assert each.stdout.readline() == "ready\n"
+        assert each.stdout is not None
+        expect(each)
     for each in processes:
-        assert each.stdin is not None
-        each.stdin.write("\n")
-        each.stdin.flush()
-    refused = [int(each.stdout.readline()) for each in processes if each.stdout is not None]
+        tell(each)
+    refused = [int(next_line(each)) for each in processes]
 
     held = costly_machine.books()[0].memory_used_bytes
     charged = part.usage().devices[0].used_bytes

@@ -7,6 +7,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
+from support.lines import next_line
 from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -57,8 +58,7 @@ def test_a_captured_graph_is_the_programs_and_is_held(
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(CAPTURE, name, str(KERNELS), str(LAUNCHES_BEFORE), str(RUN_SECONDS))
-    assert process.stdout is not None
-    nodes, graphs, share = map(float, process.stdout.readline().split())
+    nodes, graphs, share = map(float, next_line(process).split())
 
     assert nodes == KERNELS
     assert share == pytest.approx(CAP_PERCENT, abs=5)

@@ -10,6 +10,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG
+from support.lines import next_line
 from support.shim.slices import Slice
 from support.sim.driver import driver_version
 
@@ -171,8 +172,8 @@ def two_capped(slow_machine: Machine, slice_of: SliceOf, tmp_path: Path) -> Slic
 def started(part: Slice, code: str, *arguments: str) -> list[str]:
     """Starts a program, and returns what it prints while it stays."""
     process = part.start(PRELUDE + code, *arguments)
-    assert process.stdout is not None and process.stderr is not None
-    words = process.stdout.readline().split()
+    assert process.stderr is not None
+    words = next_line(process).split()
     assert words, process.stderr.read()
     return words
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
+from support.lines import expect
 from support.shim.slices import Slice
 from support.sim.graphs import GRAPHS
 from support.sim.programs import PRELUDE
@@ -78,8 +79,7 @@ pytestmark = pytest.mark.virtual
 def test_graphs_are_held_to_the_cap(machine: Machine, slice_of: SliceOf, make: str) -> None:
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
     process = part.start(PRELUDE + GRAPHS + "graph = new_graph()\n" + MAKES[make] + LAUNCHES)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n", process.communicate()[1]
+    expect(process)
     time.sleep(SETTLE_SECONDS)
 
     first = machine.books()[0]

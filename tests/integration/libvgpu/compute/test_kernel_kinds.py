@@ -6,6 +6,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
+from support.lines import next_line
 from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -42,8 +43,7 @@ def test_kinds_in_turn_share_the_cap(machine: Machine, slice_of: SliceOf, kinds:
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(TURNS, str(kinds), str(RUN_SECONDS))
-    assert process.stdout is not None
-    share, launches = map(float, process.stdout.readline().split())
+    share, launches = map(float, next_line(process).split())
 
     assert share == pytest.approx(CAP_PERCENT, abs=3)
     counted = part.usage().devices[0]

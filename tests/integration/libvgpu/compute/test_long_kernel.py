@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
+from support.lines import next_line
 from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -45,8 +46,7 @@ def test_a_long_kernel_does_not_block_another_stream(machine: Machine, slice_of:
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(LONG, str(KNOWN_LAUNCHES), str(LAUNCHES_BESIDE))
-    assert process.stdout is not None
-    longest_seconds, state = process.stdout.readline().split()
+    longest_seconds, state = next_line(process).split()
 
     assert float(longest_seconds) < LONGEST_LAUNCH_SECONDS
     assert int(state) == NOT_READY  # the long one ran all the while

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
+from support.lines import next_line
 from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -45,8 +46,7 @@ def test_launches_are_held_to_the_cap(machine: Machine, slice_of: SliceOf) -> No
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(IN_A_BARE_THREAD + LAUNCH, str(RUN_SECONDS))
-    assert process.stdout is not None
-    share = float(process.stdout.readline())
+    share = float(next_line(process))
 
     assert share == pytest.approx(CAP_PERCENT, abs=3)
     told, books = part.usage().devices[0], machine.books()[0]
@@ -60,8 +60,7 @@ def test_allocations_are_held_to_the_limit(machine: Machine, slice_of: SliceOf) 
     sizes = (4 * GIB, 600 * MIB, 600 * MIB, 400 * MIB)
 
     process = part.start(IN_A_BARE_THREAD + ALLOCATE, *map(str, sizes))
-    assert process.stdout is not None
-    results = [int(word) for word in process.stdout.readline().split()]
+    results = [int(word) for word in next_line(process).split()]
 
     assert results == [OUT_OF_MEMORY, 0, OUT_OF_MEMORY, 0]
     assert part.usage().devices[0].used_bytes == 1000 * MIB

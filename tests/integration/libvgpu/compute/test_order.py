@@ -10,6 +10,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
+from support.lines import expect, next_line
 from support.shim.served import SERVE
 from support.shim.slices import Slice
 from support.sim.programs import PRELUDE, busy
@@ -28,8 +29,7 @@ pytestmark = pytest.mark.virtual
 
 def begin(part: Slice, kernel_ns: int) -> subprocess.Popen[str]:
     process = part.start(PRELUDE + busy(kernel_ns, SYNC))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n", process.communicate()[1]
+    expect(process)
     return process
 
 
@@ -108,13 +108,13 @@ def test_work_that_waits_for_another_process_does_not_keep_that_one_from_launchi
 ) -> None:
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
     waiting = part.start(PRELUDE + SERVE + WAITS_FOR_THE_OTHER)
-    assert waiting.stdin is not None and waiting.stdout is not None
-    setting = part.start(PRELUDE + SERVE + SETS_THE_WORD, waiting.stdout.readline().strip())
-    assert setting.stdin is not None and setting.stdout is not None
-    assert setting.stdout.readline() == "ready\n", setting.communicate()[1]
+    assert waiting.stdin is not None
+    setting = part.start(PRELUDE + SERVE + SETS_THE_WORD, next_line(waiting))
+    assert setting.stdin is not None
+    expect(setting)
 
     for stdin in (waiting.stdin, setting.stdin):
         stdin.write("go\n")
         stdin.flush()
 
-    assert float(waiting.stdout.readline()) < 3
+    assert float(next_line(waiting)) < 3

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
+from support.lines import next_line
 from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -49,8 +50,7 @@ def test_a_pause_before_a_wait_is_not_billed(
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(PAUSE, str(launches_before), str(PAUSE_SECONDS))
-    assert process.stdout is not None
-    waits = [float(word) for word in process.stdout.readline().split()]
+    waits = [float(word) for word in next_line(process).split()]
 
     assert max(waits) < AT_ONCE_SECONDS
     told, books = part.usage().devices[0], machine.books()[0]

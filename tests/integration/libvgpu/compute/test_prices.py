@@ -38,7 +38,7 @@ def loop(compile_program: Compile) -> Iterator[Loop]:
 
     yield start
     for each in made:
-        each.close()
+        each.kill()
 
 
 def busy_ns(machine: Machine) -> int:
@@ -58,9 +58,9 @@ def booked_part(machine: Machine, part: Slice, seconds: float) -> float:
 
 
 def done_in(program: KindsLoop, seconds: float) -> Told:
-    before = program.tell()
+    before = program.ask()
     time.sleep(seconds)
-    return program.tell() - before
+    return program.ask() - before
 
 
 @pytest.mark.parametrize("kinds", [1, 64])
@@ -100,7 +100,7 @@ def test_a_kind_that_lasts_twice_as_long_is_noticed(
     program = loop(part, 4, LONGER_NS, 4 * LONGER_NS)
     time.sleep(SETTLE_SECONDS)
 
-    program.tell(f"kind 1 {2 * LONGER_NS}")
+    program.ask(f"kind 1 {2 * LONGER_NS}")
     time.sleep(1)
 
     assert booked_part(machine, part, 0.7) == pytest.approx(1, abs=0.05)
@@ -116,7 +116,7 @@ def test_kinds_that_get_longer_are_held_to_the_cap(
     time.sleep(SETTLE_SECONDS)
 
     for kind in range(4):
-        program.tell(f"kind {kind} {4 * KERNEL_NS}")
+        program.ask(f"kind {kind} {4 * KERNEL_NS}")
     time.sleep(SETTLE_SECONDS)
     begin, begin_ns = busy_ns(machine), time.monotonic_ns()
     time.sleep(0.7)

@@ -55,9 +55,9 @@ class Pair:
 
     def launches(self) -> list[int]:
         """Returns how many each makes in the next `WINDOW_SECONDS`."""
-        before = [loop.tell() for loop in self.loops]
+        before = [loop.ask() for loop in self.loops]
         time.sleep(WINDOW_SECONDS)
-        after = [loop.tell() for loop in self.loops]
+        after = [loop.ask() for loop in self.loops]
         return [(a - b).launches for a, b in zip(after, before, strict=True)]
 
     def busy(self) -> list[float]:
@@ -72,7 +72,7 @@ class Pair:
 
     def end(self) -> None:
         for loop in self.loops:
-            loop.close()
+            loop.kill()
         self.loops.clear()
 
     def windows(self) -> int:
@@ -119,9 +119,9 @@ def test_turns_begin_once_they_want_all_and_each_gets_his_share(pair: Pair, bloc
 
     for loop in pair.loops:
         for kind in range(KINDS):
-            loop.tell(f"kind {kind} {SATURATING_NS}")
-        loop.tell(f"blocks {blocks}")
-        loop.tell("period 0")
+            loop.ask(f"kind {kind} {SATURATING_NS}")
+        loop.ask(f"blocks {blocks}")
+        loop.ask("period 0")
     time.sleep(SETTLE_SECONDS)
     shares = pair.busy()
 

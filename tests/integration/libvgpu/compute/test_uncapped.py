@@ -9,6 +9,7 @@ import pytest
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import DeviceUsage, create
 from libvgpu.sim import Machine
+from support.lines import expect, tell
 from support.shim.slices import Slice
 from support.sim.programs import PRELUDE
 
@@ -31,8 +32,7 @@ sys.stdin.readline()
 def work(part: Slice, code: str) -> tuple[DeviceUsage, Any]:
     """Returns what the books say of a program after its work: the shim's and the GPU's."""
     process = part.start(PRELUDE + BEGIN + code + END)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "done\n", process.communicate()[1]
+    expect(process, "done")
     (seen,) = part.usage().processes
     (client,) = part.machine.books()[0].clients
     return seen.devices[0], client
@@ -204,10 +204,8 @@ for _ in until(0.5):
 
     part.change(core_percent=30)
     process = part.processes[-1]
-    assert process.stdin is not None and process.stdout is not None
-    process.stdin.write("go\n")
-    process.stdin.flush()
-    assert process.stdout.readline() == "done\n"
+    tell(process, "go")
+    expect(process, "done")
 
     after = part.usage().processes[0].devices[0]
     assert after.held_ns > 0

@@ -19,6 +19,7 @@ from libvgpu._native import ffi, lib
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
+from support.lines import expect
 from support.shim.slices import Slice
 from support.sim.nvml_programs import NVML_PRELUDE
 from support.sim.programs import PRELUDE, busy
@@ -74,8 +75,7 @@ def working_program(kernel_ns: int) -> str:
 
 def begin(part: Slice, code: str) -> subprocess.Popen[str]:
     process = part.start(PRELUDE + code)
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n", process.communicate()[1]
+    expect(process)
     return process
 
 
@@ -268,7 +268,7 @@ def test_a_gpu_that_the_slice_does_not_name_is_never_busy(
     part = slice_of(two_gpus, memory_bytes=GIB)
     program = working_program(KERNEL_NS).replace("open_context()", "open_context(1)")
     stranger = part.start(PRELUDE + program, shim=False)
-    assert stranger.stdout is not None and stranger.stdout.readline() == "ready\n"
+    expect(stranger, "ready")
     time.sleep(SETTLE_SECONDS)
     code = READ.replace("handle = handles[0]", "handle = handles[1]")
 

@@ -10,6 +10,7 @@ import pytest
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
+from support.lines import expect
 from support.shim.grants import Grants, now_ns
 from support.shim.slices import Slice
 from support.sim.driver import driver_version
@@ -43,8 +44,7 @@ def tenant(machine: Machine, tmp_path: Path) -> Iterator[Tenant]:
 
 def begin(part: Slice, kernel_ns: int, after: str = "pass") -> subprocess.Popen[str]:
     process = part.start(PRELUDE + busy(kernel_ns, after))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n", process.communicate()[1]
+    expect(process)
     return process
 
 

@@ -13,6 +13,7 @@ from libvgpu.driver_releases import RELEASES
 from libvgpu.ledger_view import read_ledger
 from libvgpu.sim import Machine
 from support import Compile
+from support.lines import expect
 from support.shim.lacking import without_symbols
 from support.shim.slices import Slice
 from support.sim.nvml_programs import NVML_PRELUDE
@@ -36,8 +37,7 @@ sys.stdin.readline()
 
 def hold(part: Slice, *sizes: int) -> subprocess.Popen[str]:
     process = part.start(HOLD, *map(str, sizes))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n", process.communicate()[1]
+    expect(process, "held")
     return process
 
 
@@ -55,8 +55,7 @@ def crowd(machine: Machine, compile_program: Compile, count: int) -> Iterator[No
         stdout=subprocess.PIPE,
         text=True,
     )
-    assert others.stdout is not None
-    assert others.stdout.readline() == "ready\n"
+    expect(others)
     try:
         yield
     finally:

@@ -13,6 +13,7 @@ from libvgpu.region import ProcessUsage
 from libvgpu.sim import Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import Compile
+from support.lines import expect, next_line, tell
 from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
@@ -162,14 +163,12 @@ def test_they_are_counted_in_the_slot_before_there_is_one_and_after(newer: Newer
         ("handle", "cuFutureCall"), ("use",), ("wait",), ("ask", "cuFutureHidden", NEWER),
         ("ask", "cuMemAlloc", NEWER), ("wait",),
     )  # fmt: skip
-    assert process.stdout is not None and process.stdin is not None
 
-    while process.stdout.readline() != "waits\n":
+    while next_line(process) != "waits":
         assert process.poll() is None
     before = newer.process()
-    process.stdin.write("\n")
-    process.stdin.flush()
-    while process.stdout.readline() != "waits\n":
+    tell(process)
+    while next_line(process) != "waits":
         assert process.poll() is None
     after = newer.process()
 
@@ -178,7 +177,7 @@ def test_they_are_counted_in_the_slot_before_there_is_one_and_after(newer: Newer
     assert before.noted_entry == after.noted_entry == "cuFutureCall"
     process.communicate("\n", timeout=PATIENCE_S)
     heir = newer.start(("use",), ("wait",))
-    assert heir.stdout is not None and heir.stdout.readline() == "used\n"
+    expect(heir, "used")
     assert (newer.process().unknown_entries, newer.process().noted_entry) == (0, "")
 
 
@@ -196,8 +195,7 @@ def test_doctor_shows_them_while_the_process_runs(newer: Newer, tmp_path: Path) 
         stdout=subprocess.PIPE,
     )
     newer.part.processes.append(process)
-    assert process.stdout is not None
-    while process.stdout.readline() != "waits\n":
+    while next_line(process) != "waits":
         assert process.poll() is None
 
     asked = subprocess.run(

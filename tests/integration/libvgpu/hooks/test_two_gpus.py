@@ -12,6 +12,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
+from support.lines import next_line
 from support.shim.slices import Slice
 from support.sim.driver import driver_version
 from support.waiting import PATIENCE_S
@@ -52,8 +53,7 @@ def two_gpus(tmp_path: Path, slice_of: SliceOf) -> Slice:
 
 def test_stream_ordered_memory_is_charged_to_the_gpu_of_its_stream(two_gpus: Slice) -> None:
     process = two_gpus.start(ALLOCATE, str(PIECE))
-    assert process.stdout is not None
-    on_first, again_on_first, on_second = map(int, process.stdout.readline().split())
+    on_first, again_on_first, on_second = map(int, next_line(process).split())
 
     assert (on_first, again_on_first, on_second) == (0, OUT_OF_MEMORY, 0)
     assert [device.used_bytes for device in two_gpus.usage().devices] == [PIECE, PIECE]

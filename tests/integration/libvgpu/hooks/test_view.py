@@ -13,6 +13,7 @@ from libvgpu._native import ffi, lib
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
+from support.lines import expect
 from support.shim.served import Served
 from support.shim.slices import Slice
 from support.sim.nvml_programs import NVML_PRELUDE
@@ -62,8 +63,7 @@ def seen(part: Slice, code: str, *arguments: str, shim: bool = True) -> Any:
 def hold(part: Slice, *sizes: int) -> subprocess.Popen[str]:
     """Starts a process that holds so many bytes of each device."""
     process = part.start(HOLD, *map(str, sizes))
-    assert process.stdout is not None
-    assert process.stdout.readline() == "held\n", process.communicate()[1]
+    expect(process, "held")
     return process
 
 

@@ -13,6 +13,7 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
+from support.lines import expect
 from support.shim.slices import Slice
 from support.sim.driver import driver_version, library_of
 from support.waiting import PATIENCE_S
@@ -144,7 +145,7 @@ say([int(context), int(made), check(driver.cuDeviceTotalMem(3)), shown()[3],
         env=part.environment(shim=False), text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
     )  # fmt: skip
     with stranger:
-        assert stranger.stdout is not None and stranger.stdout.readline() == "0\n"
+        expect(stranger, "0")
         said = run(part, code)
         stranger.kill()
 

@@ -10,6 +10,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
+from support.lines import expect, next_line, tell
 from support.shim.slices import Slice
 from support.shim.walk import assert_exact, look_at, walk
 from support.sim.measured import measured_machine
@@ -238,17 +239,13 @@ def test_processes_that_take_and_give_never_hold_a_byte_more_than_their_slice(
     part.change(context_bytes=context_bytes)
     programs = [part.start(TAKE_AND_GIVE, str(seed), str(STEPS)) for seed in range(PROCESSES)]
     for program in programs:
-        assert program.stdout is not None and program.stdin is not None
-        assert program.stdout.readline() == "ready\n", program.communicate()[1]
+        expect(program)
     for program in programs:
-        assert program.stdin is not None
-        program.stdin.write("\n")
-        program.stdin.flush()
+        tell(program)
 
     refused = 0
     for program in programs:
-        assert program.stdout is not None
-        words = program.stdout.readline().split()
+        words = next_line(program).split()
         assert words[0] == "stop", program.communicate()[1]
         refused += int(words[1])
     quiet = look_at(part)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from libvgpu._native import ffi, lib
 from libvgpu.sim import Machine
+from support.lines import expect
 from support.shim.slices import Slice
 from support.sim.programs import PRELUDE
 
@@ -33,7 +34,7 @@ def test_a_place_that_changes_hands_starts_with_clean_books(
 
     # WHEN another one takes it
     process = part.start(PRELUDE + HOLD)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
+    expect(process, "ready")
 
     # THEN none of it is its own
     (seen,) = part.usage().processes

@@ -8,6 +8,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import Compile
+from support.lines import expect, next_line, tell
 from support.shim.lacking import with_libraries, without_symbols
 from support.shim.slices import Slice
 from support.shim.walk import assert_exact, look_at, walk
@@ -103,11 +104,9 @@ def test_what_the_first_process_measured_the_others_reserve_before(
     part = slice_of(costly_machine, memory_bytes=2 * cost_of(costly_machine) - 1)
     part.change(context_bytes=0)
     first = part.start(TRY_AND_STAY)
-    assert first.stdin is not None and first.stdout is not None
-    first.stdout.readline()
-    first.stdin.write("go\n")
-    first.stdin.flush()
-    assert first.stdout.readline() == "0\n"
+    next_line(first)
+    tell(first, "go")
+    expect(first, "0")
 
     assert part.run(TRY) == ["2"]
 
@@ -134,13 +133,11 @@ def test_processes_that_race_for_their_first_context_leave_exact_books(
     processes = [part.start(TRY_AND_STAY) for _ in range(process_count)]
     for process in processes:
         assert process.stdout is not None
-        process.stdout.readline()
+        next_line(process)
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+        tell(process, "go")
 
-    codes = [int(process.stdout.readline()) for process in processes if process.stdout]
+    codes = [int(next_line(process)) for process in processes]
 
     assert codes.count(0) == fitting and codes.count(2) == process_count - fitting
     seen = look_at(part)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from libvgpu.sim import Machine
+from support.lines import expect
 from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -42,7 +43,7 @@ def test_a_context_made_again_does_not_hang_and_keeps_no_bytes(
     part = slice_of(costly_machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
     process = part.start(ROUND_AND_ROUND, str(ROUNDS), str(launches))
-    assert process.stdout is not None and process.stdout.readline() == "done\n"
+    expect(process, "done")
 
     told = part.usage().devices[0]
     assert told.launches == ROUNDS * launches

@@ -4,6 +4,7 @@ import signal
 from collections.abc import Callable
 
 from libvgpu.sim import Machine
+from support.lines import expect
 from support.shim.slices import Slice
 
 SliceOf = Callable[..., Slice]
@@ -30,7 +31,7 @@ def test_what_killed_processes_held_is_shown_as_free(machine: Machine, slice_of:
     part = slice_of(machine, memory_bytes=GIB)
     holders = [part.start(HOLD, str(HELD_BYTES)) for _ in range(HOLDERS)]
     for holder in holders:
-        assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+        expect(holder, "held")
     before, _ = map(int, part.run(LOOK))
     for holder in holders:
         holder.send_signal(signal.SIGKILL)

@@ -9,6 +9,7 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
+from support.lines import expect, next_line, tell
 from support.shim.slices import Slice
 from support.waiting import PATIENCE_S, wait_until
 
@@ -83,7 +84,7 @@ def test_a_context_without_an_estimate_is_measured(
 def test_processes_of_one_container_share_one_limit(machine: Machine, slice_of: SliceOf) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     holder = part.start(HOLD, str(GIB // 2))
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    expect(holder, "held")
 
     free, _, granted, code, _ = map(int, part.run(FILL))
 
@@ -103,13 +104,11 @@ print(len(allocate_until_refused({PIECE})[0]), flush=True); sys.stdin.readline()
 """
     processes = [part.start(race) for _ in range(6)]
     for process in processes:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        expect(process, "ready")
     for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
+        tell(process, "go")
 
-    granted = [int(p.stdout.readline()) for p in processes if p.stdout is not None]
+    granted = [int(next_line(p)) for p in processes]
 
     assert sum(granted) == 16
     assert machine.books()[0].memory_used_bytes == GIB
@@ -118,7 +117,7 @@ print(len(allocate_until_refused({PIECE})[0]), flush=True); sys.stdin.readline()
 def test_a_killed_process_gives_its_bytes_back(machine: Machine, slice_of: SliceOf) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     holder = part.start(HOLD, str(GIB))
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    expect(holder, "held")
     wait_for_used(part, GIB)
 
     holder.send_signal(signal.SIGKILL)
@@ -132,7 +131,7 @@ def test_a_killed_process_gives_its_bytes_back(machine: Machine, slice_of: Slice
 def test_a_stopped_process_stalls_nobody(machine: Machine, slice_of: SliceOf) -> None:
     part = slice_of(machine, memory_bytes=GIB)
     holder = part.start(HOLD, str(GIB // 4))
-    assert holder.stdout is not None and holder.stdout.readline() == "held\n"
+    expect(holder, "held")
     holder.send_signal(signal.SIGSTOP)
 
     free, _, granted, _, _ = map(int, part.run(FILL))
@@ -151,13 +150,10 @@ for line in sys.stdin:
     print(check(driver.cuMemGetInfo())[1], int(driver.cuMemAlloc(int(line))[0]), flush=True)
 """
     process = part.start(watch)
-    assert process.stdin is not None and process.stdout is not None
 
     def ask(count: int) -> list[int]:
-        assert process.stdin is not None and process.stdout is not None
-        process.stdin.write(f"{count}\n")
-        process.stdin.flush()
-        return [int(word) for word in process.stdout.readline().split()]
+        tell(process, str(count))
+        return [int(word) for word in next_line(process).split()]
 
     assert ask(1 << 20) == [GIB, 0]
     part.change(memory_limit_bytes=GIB // 2)
@@ -175,7 +171,7 @@ open_context()
 print(int(driver.cuMemAlloc(2 << 30)[0]), flush=True); sys.stdin.readline()
 """
     process = part.start(refuse)
-    assert process.stdout is not None and process.stdout.readline() == "2\n"
+    expect(process, "2")
 
     (seen,) = part.usage().processes
 
@@ -283,7 +279,7 @@ for _ in range(3):
 print("ended", flush=True); sys.stdin.readline()
 """
     process = part.start(code)
-    assert process.stdout is not None and process.stdout.readline() == "ended\n"
+    expect(process, "ended")
 
     wait_for_used(part, 0)
     assert part.usage().devices[0].used_bytes == 0
@@ -307,8 +303,7 @@ os.closerange(3, 64)
 print(child, flush=True); time.sleep(30)
 """
     process = part.start(code)
-    assert process.stdout is not None
-    child = int(process.stdout.readline())
+    child = int(next_line(process))
     wait_for_used(part, 512 << 20)
 
     process.kill()

@@ -11,6 +11,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import CLIENT_PATH, Compile
+from support.lines import expect, next_line, tell
 from support.shim.lacking import with_libraries, without_symbols
 from support.shim.lazy_code import START
 from support.shim.slices import Slice
@@ -59,8 +60,7 @@ print(device_bytes(), ledger_bytes())
 
 def test_it_is_charged_as_other(part: Slice) -> None:
     process = part.start(START + "launch(lazy(93)); quiet(); print('ready', flush=True); input()")
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
+    expect(process)
 
     assert 93 * MIB <= kind_bytes(part, "other") <= 94 * MIB  # in whole blocks, where there are any
 
@@ -104,21 +104,17 @@ def test_what_neighbours_take_does_not_count(part: Slice, slice_of: SliceOf) -> 
         "held = check(driver.cuMemAlloc(8192 * MIB)); launch(lazy(93)); quiet();"
         "print(ledger_bytes(), flush=True); input()"
     )
-    assert other.stdout is not None and other.stdin is not None
-    other.stdout.readline()
+    next_line(other)
     own = part.start(
         START + "print(ledger_bytes(), flush=True); input(); quiet();"
         "check(driver.cuMemAlloc(MIB)); quiet(); print(ledger_bytes(), flush=True)"
     )
-    assert own.stdout is not None and own.stdin is not None
-    begun = int(own.stdout.readline())
-    other.stdin.write("go\n")
-    other.stdin.flush()
-    other.stdout.readline()
-    own.stdin.write("go\n")
-    own.stdin.flush()
+    begun = int(next_line(own))
+    tell(other, "go")
+    next_line(other)
+    tell(own, "go")
 
-    assert 0 < int(own.stdout.readline()) - begun <= 2 * MIB
+    assert 0 < int(next_line(own)) - begun <= 2 * MIB
 
 
 def test_a_piece_that_was_exported_is_not_charged_twice(part: Slice) -> None:

@@ -12,6 +12,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support import IS_LONG, Compile
+from support.lines import next_line, tell
 from support.shim.slices import Slice
 from support.shim.vmm_programs import VMM
 from support.waiting import PATIENCE_S
@@ -61,13 +62,11 @@ print(*codes, used(), flush=True); sys.stdin.readline()
 print(unmap(place, size), used(), ask(size), flush=True)
 """
     process = part.start(VMM + code)
-    assert process.stdout is not None and process.stdin is not None
-    assert process.stdout.readline().split() == ["0", "0", "0", "2", "2", "600"]
+    assert next_line(process).split() == ["0", "0", "0", "2", "2", "600"]
     assert machine.books()[0].memory_used_bytes == 600 * MIB
-    process.stdin.write("\n")
-    process.stdin.flush()
+    tell(process)
 
-    assert process.stdout.readline().split() == ["0", "0", "0"]
+    assert next_line(process).split() == ["0", "0", "0"]
 
 
 def test_one_unmapping_may_end_several_mappings(machine: Machine, slice_of: SliceOf) -> None:
@@ -188,14 +187,12 @@ def test_ledger_and_driver_agree_whenever_racing_threads_stand_still(
         stderr=subprocess.DEVNULL,
     )
     part.processes.append(process)
-    assert process.stdin is not None and process.stdout is not None
     seen = []
     for _ in range(ROUNDS + 1):
-        refusals = int(process.stdout.readline())
+        refusals = int(next_line(process))
         seen.append(machine.books()[0].memory_used_bytes)
         assert part.usage().devices[0].used_bytes == seen[-1]
-        process.stdin.write("\n")
-        process.stdin.flush()
+        tell(process)
 
     assert seen[-1] == 0
     assert max(seen) > STRESS_BYTES / 2

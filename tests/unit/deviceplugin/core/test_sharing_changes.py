@@ -1,7 +1,6 @@
 """The service when its config changes: what is announced, kept on disk, and told."""
 
 import logging
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ from support.node.core import AgentCore, fractional, some_gpus
 
 GPUS = some_gpus(2)
 BOTH = "family: vgpu, compute: elastic"
-Edit = Callable[[str], None]
 
 
 class Agent(AgentCore):

@@ -8,6 +8,7 @@ import pytest
 
 from deviceplugin.mps.processes import PidfdProcess, ask_tool, has_variable, parent_of
 from libvgpu.errors import MpsError
+from support.lines import next_line
 from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.process
@@ -60,8 +61,7 @@ def test_a_process_is_watched_until_it_ends() -> None:
         stdout=subprocess.PIPE,
         env={"A_B": "c d"},
     )
-    assert child.stdout is not None
-    child.stdout.readline()  # a process that is just being started has no environment yet
+    next_line(child)  # a process that is just being started has no environment yet
     watched = PidfdProcess(child.pid)
     try:
         assert not watched.ended()

@@ -18,6 +18,7 @@ from deviceplugin.store.disk import Disk
 from libvgpu.errors import VgpuError
 from libvgpu.limits import Family
 from support import IS_LONG
+from support.lines import next_line
 from support.node.disk import Files, SimDisk, Stopped
 from support.waiting import PATIENCE_S
 
@@ -298,7 +299,7 @@ def test_a_killed_writer_loses_nothing_it_acknowledged(tmp_path: Path) -> None:
         )
         assert writer.stdout is not None
         for _ in range(order.randrange(1, 120)):
-            last = int(writer.stdout.readline())
+            last = int(next_line(writer))
         writer.send_signal(signal.SIGKILL)
         rest = writer.stdout.read().split()
         writer.wait(PATIENCE_S)
