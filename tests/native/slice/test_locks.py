@@ -14,7 +14,7 @@ import pytest
 from libvgpu import _build
 from libvgpu.sim import Machine
 from support import Compile
-from support.exercise.driver import runner as exercise_runner
+from support.exercise import runner as exercise_runner
 from support.exercise.runner import families, measures, run_family
 from support.shim import slices
 from support.shim.slices import make_slice

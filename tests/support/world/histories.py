@@ -50,7 +50,7 @@ class Node(Protocol):
     def start_agent(self) -> None:
         """Starts the agent."""
 
-    def stop_agent(self) -> None:
+    def stop_agent(self) -> object:
         """Ends it; the kubelet knows that on return."""
 
     def wait_registered(self, resources: list[str]) -> None:

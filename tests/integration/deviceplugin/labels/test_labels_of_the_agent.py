@@ -1,6 +1,5 @@
 """The labels of a node whose agent runs: through its life, its containers and its config."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +101,7 @@ def metadata_of_node(server: ClusterServer) -> Any:
     return (server.find(NODE_KIND, NODE) or {})["metadata"]
 
 
-def labels_of_node(server: ClusterServer) -> Mapping[str, str]:
+def labels_of_node(server: ClusterServer) -> Any:
     return metadata_of_node(server)["labels"]
 
 

@@ -14,9 +14,8 @@ import pytest
 
 from benchmarks.simulated_cluster.kinds import LEASE, POD
 from support import warm
-from support.api_server.cluster_server import ClusterServer
+from support.api_server.cluster_server import NAMESPACE, ClusterServer
 from support.scheduler.process import (
-    NAMESPACE,
     ExtenderProcess,
     extender,
     make_certificate,

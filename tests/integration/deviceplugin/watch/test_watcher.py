@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from libvgpu import region
+from support.node.simulated import CONFIG
 from support.node.watched import (
-    CONFIG,
     HOLD,
     TERMINATE,
     Contained,

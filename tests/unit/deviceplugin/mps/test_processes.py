@@ -60,6 +60,7 @@ def test_a_process_is_watched_until_it_ends() -> None:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={"A_B": "c d"},
+        text=True,
     )
     next_line(child)  # a process that is just being started has no environment yet
     watched = PidfdProcess(child.pid)
@@ -69,7 +70,7 @@ def test_a_process_is_watched_until_it_ends() -> None:
         assert not has_variable(child.pid, "A_B=c")
         assert parent_of(child.pid) != 0
     finally:
-        child.communicate(b"\n", timeout=PATIENCE_S)
+        child.communicate("\n", timeout=PATIENCE_S)
 
     assert watched.ended(PATIENCE_S)
     watched.close()
