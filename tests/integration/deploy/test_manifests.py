@@ -175,7 +175,7 @@ def test_the_rights_are_those_that_the_code_needs_and_no_more(
     tmp_path: Path, server: ClusterServer
 ) -> None:
     owner = Owner("team-a", "p", "c")
-    server.add_pod("p", "team-a")
+    server.label_pod("p", "team-a")
     sender = EventSender(server.api(), "node")
     record = Record(Notice(EventReason.RAISE_REFUSED, "text", owner), "vgpu.1", 0.0, 0.0)
     for record.count in (1, 2):  # made, then counted up

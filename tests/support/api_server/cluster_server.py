@@ -87,7 +87,7 @@ class ClusterServer(SimulatedApiServer):
         """Has a Node with these labels, and no others; its UID is ``uid-NAME``."""
         self.put(NODE, name, metadata={"uid": f"uid-{name}", "labels": labels})
 
-    def add_pod(self, name: str, namespace: str = "default", **labels: str) -> None:
+    def label_pod(self, name: str, namespace: str = "default", **labels: str) -> None:
         """Has a pod with these labels; its UID is ``uid-NAME``."""
         self.put(POD, name, namespace, metadata={"uid": f"uid-{name}", "labels": labels})
 
@@ -101,7 +101,7 @@ class ClusterServer(SimulatedApiServer):
         """Creates a pod and returns it as the API server has it."""
         return self.store.create(POD, json.loads(json.dumps(pod))).copy()
 
-    def request(self, request: PodRequest) -> None:
+    def put_pod(self, request: PodRequest) -> None:
         """Has a pod that asks for what a request says; bound where its node says so."""
         containers = [
             {"name": c.name, "image": "x",

@@ -15,7 +15,7 @@ from support.api_server.cluster_server import ClusterServer
 
 @pytest.fixture
 def server(server: ClusterServer) -> ClusterServer:
-    server.add_pod("a", "ns", tier="batch")
+    server.label_pod("a", "ns", tier="batch")
     return server
 
 

@@ -43,7 +43,7 @@ def only(server: ClusterServer) -> dict[str, Any]:
 
 
 def test_an_event_of_a_pod_names_it_by_its_uid(server: ClusterServer, sender: EventSender) -> None:
-    server.add_pod("pod", "team-a")
+    server.label_pod("pod", "team-a")
 
     sender.put(POD)
     wait_until(lambda: bool(server.events))
@@ -232,7 +232,7 @@ def test_what_the_agent_refuses_is_an_event_of_the_node(
 def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
     server: ClusterServer, node: InProcessNode
 ) -> None:
-    server.add_pod("a")
+    server.label_pod("a")
     pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
     wait_until(lambda: all(a.meta.pod for a in allocation_dirs.list_allocations(node.run_dir)))
     node.config.write_text(CONFIG + "limits:\n- {memory: 1Gi}\n")

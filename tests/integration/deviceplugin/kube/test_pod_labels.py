@@ -34,14 +34,14 @@ def node(server: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[InP
 def test_a_rule_holds_for_the_pods_with_its_labels_and_follows_them(
     server: ClusterServer, node: InProcessNode
 ) -> None:
-    server.add_pod("batch", tier="batch", app="x")
-    server.add_pod("plain", app="x")
+    server.label_pod("batch", tier="batch", app="x")
+    server.label_pod("plain", app="x")
     batch, plain = node.admit("batch", PAIR), node.admit("plain", PAIR)
 
     wait_until(lambda: node.limit(batch).memory_limit_bytes == GIB)
     assert node.limit(plain).memory_limit_bytes == 8 * GIB
 
-    server.add_pod("batch", tier="web")
+    server.label_pod("batch", tier="web")
     wait_until(lambda: node.limit(batch).memory_limit_bytes == 2 * GIB)
     node.config.write_text(CONFIG)
     wait_until(lambda: node.limit(batch).memory_limit_bytes == 8 * GIB)
@@ -50,7 +50,7 @@ def test_a_rule_holds_for_the_pods_with_its_labels_and_follows_them(
 def test_what_was_told_stays_while_the_server_is_away_and_over_a_restart(
     server: ClusterServer, node: InProcessNode
 ) -> None:
-    server.add_pod("batch", tier="batch")
+    server.label_pod("batch", tier="batch")
     pod = node.admit("batch", PAIR)
     wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
     server.stop()
@@ -61,7 +61,7 @@ def test_what_was_told_stays_while_the_server_is_away_and_over_a_restart(
 
     assert node.limit(pod).memory_limit_bytes == GIB
     late = node.admit("late", PAIR)
-    server.add_pod("late", tier="web")
+    server.label_pod("late", tier="web")
     assert node.limit(late).memory_limit_bytes == 8 * GIB, "its request holds till it is known"
     server.start()
     wait_until(lambda: node.limit(late).memory_limit_bytes == 2 * GIB)

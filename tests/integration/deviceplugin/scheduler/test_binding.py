@@ -84,7 +84,7 @@ class World:
 def world(server: ClusterServer) -> World:
     world = World(server)
     for name in ("p", "q"):
-        server.request(pod_of(name, 60, 10))
+        server.put_pod(pod_of(name, 60, 10))
     return world
 
 
@@ -105,7 +105,7 @@ def test_a_pod_that_was_remembered_is_not_read(world: World) -> None:
     world.server.remove(POD, "p", "team")
 
     assert world.fails("p").outcome is BindOutcome.GONE
-    world.server.request(pod_of("p", 60, 10))
+    world.server.put_pod(pod_of("p", 60, 10))
     world.bind("p")
     assert world.bindings == 2
 
@@ -163,14 +163,14 @@ def test_a_pod_that_is_gone_is_promised_nothing(world: World) -> None:
     error = world.fails("p")
     assert error.outcome is BindOutcome.GONE
     assert "not found" in error.message
-    world.server.request(pod_of("p", 60, 10, uid="another"))
+    world.server.put_pod(pod_of("p", 60, 10, uid="another"))
     assert world.fails("p").outcome is BindOutcome.GONE
     assert world.free() == [100, 100]
 
 
 def test_a_pod_that_others_bound_elsewhere_is_promised_nothing(world: World) -> None:
     world.binder.remember(pod_of("p", 60, 10))
-    world.server.request(pod_of("p", 60, 10, node="n2"))
+    world.server.put_pod(pod_of("p", 60, 10, node="n2"))
 
     error = world.fails("p")
 
@@ -274,7 +274,7 @@ def test_two_calls_for_one_pod_are_one_bind(world: World) -> None:
 
 
 def test_a_pod_that_asks_for_nothing_is_bound_as_it_is(world: World) -> None:
-    world.server.request(pod_of("plain"))
+    world.server.put_pod(pod_of("plain"))
     world.bind("plain")
 
     assert world.bound("plain") == ("n1", {})
@@ -300,7 +300,7 @@ def test_nobody_plans_between_a_plan_and_its_promise(world: World) -> None:
     binder = Binder(world.server.api(), world.cluster, slow, DOMAIN, lambda: "")
     names = [f"s{number}" for number in range(8)]
     for name in names:
-        world.server.request(pod_of(name, 60, 10))
+        world.server.put_pod(pod_of(name, 60, 10))
         binder.remember(pod_of(name, 60, 10))
     barrier = threading.Barrier(len(names))
 
@@ -329,7 +329,7 @@ def test_a_hundred_binds_at_once_promise_nothing_twice(server: ClusterServer) ->
     binder = Binder(api, cluster, first_fit, DOMAIN, lambda: "")
     requests = [pod_of(f"r{number}", 30, 20) for number in range(100)]
     for request in requests:
-        server.request(request)
+        server.put_pod(request)
         binder.remember(request)
     barrier = threading.Barrier(100)
 

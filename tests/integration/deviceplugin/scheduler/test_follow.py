@@ -28,7 +28,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def server(server: ClusterServer) -> ClusterServer:
     server.publish("n1")
-    server.request(pod_of("p", 30, 10, node="n1"))
+    server.put_pod(pod_of("p", 30, 10, node="n1"))
     return server
 
 
@@ -81,7 +81,7 @@ def test_pods_and_inventories_come_and_go(
     server: ClusterServer, cluster: Cluster, follower: ClusterFollower
 ) -> None:
     watched(server)
-    server.request(pod_of("q", 60, 10, node="n1"))
+    server.put_pod(pod_of("q", 60, 10, node="n1"))
     wait_until(lambda: free(cluster) == [10, 100])
     server.publish("n1", published(held_slice("s", "p", 30, 10), held_slice("t", "q", 60, 10, 1)))
     wait_until(lambda: free(cluster) == [70, 40])
@@ -118,7 +118,7 @@ def test_a_pod_whose_amounts_are_none_keeps_what_it_had(
         pod["spec"]["containers"][0]["resources"]["limits"][f"{DOMAIN}/vgpu-core"] = "many"
 
     server.store.change(POD, "team", "p", edit)
-    server.request(pod_of("q", 10, 5, node="n1"))
+    server.put_pod(pod_of("q", 10, 5, node="n1"))
 
     wait_until(lambda: cluster.pod("uid-q") is not None)
     assert free(cluster) == [60, 100]
@@ -151,7 +151,7 @@ def test_no_promise_ends_while_the_api_server_is_away(
     assert free(cluster) == [50, 100]
     wait_until(lambda: follower.problem != "")
     # It was bound after all, which the watch tells as soon as there is one.
-    server.request(pod_of("r", 20, 5, node="n1"))
+    server.put_pod(pod_of("r", 20, 5, node="n1"))
     server.start()
     wait_until(lambda: follower.is_current and cluster.assumed_count == 0)
     found = cluster.pod("uid-r")
@@ -166,7 +166,7 @@ def test_a_thousand_nodes_and_pods_are_known_within_a_second(
     for number in range(1000):
         name = f"node{number}"
         server.publish(name, published(count=8, node=name))
-        server.request(pod_of(f"q{number}", 30, 10, node=name))
+        server.put_pod(pod_of(f"q{number}", 30, 10, node=name))
     cluster = Cluster(first_fit)
     follower = ClusterFollower(server.api(), cluster, DOMAIN, NAMESPACE)
     begun_s = time.monotonic()
