@@ -1,5 +1,6 @@
 """A program that a warm server (`support.warm`) has forked, used as one of `subprocess.Popen`."""
 
+import contextlib
 import os
 import select
 import signal
@@ -66,7 +67,8 @@ class Program:
     def send_signal(self, number: int) -> None:
         """Sends it a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # it has ended since
+                os.kill(self.pid, number)
 
     def _hear(self) -> None:
         """Its server has told, or has ended and it with that."""
