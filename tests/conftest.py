@@ -5,7 +5,6 @@ import os
 import shutil
 import signal
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,6 @@ from support import ROOT, Compile
 from support.shim import native_programs
 from support.shim.slices import Slice, make_slice
 from support.sim.driver import driver_version
-from support.suite.own_folder import SHORT
 
 pytest_plugins = [
     "support.suite.built",
@@ -99,13 +97,6 @@ def compile_program(tmp_path_factory: pytest.TempPathFactory) -> Compile:
         return target
 
     return build
-
-
-@pytest.fixture
-def short_path() -> Iterator[Path]:
-    """A directory with a short path, whatever the test is called: a socket's has 107 bytes."""
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
-        yield Path(name)
 
 
 @pytest.fixture

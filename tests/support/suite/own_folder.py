@@ -9,6 +9,7 @@ failed keeps its files.
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,13 @@ def _is_fit(folder: Path) -> bool:
 
 #: Where folders with a short path are made, as the paths of sockets must be.
 SHORT = str(_MEMORY if _is_fit(_MEMORY) else "/tmp")
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory with a short path, whatever the test is called: a socket's has 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir=SHORT) as name:
+        yield Path(name)
 
 
 @pytest.hookimpl(tryfirst=True)
