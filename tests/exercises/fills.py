@@ -2,6 +2,7 @@
 
 from support.exercise.driver import Driver, exercise
 from support.exercise.memory import Memory
+from support.exercise.share import SLICE as SLICE
 from support.exercise.share import Share
 
 MEASURES = True

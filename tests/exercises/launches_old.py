@@ -5,6 +5,7 @@ from ctypes import byref, c_uint, c_uint64, c_void_p
 
 from support.exercise.driver import Driver, exercise
 from support.exercise.share import KERNEL_NS, Share
+from support.exercise.share import SLICE as SLICE
 
 MEASURES = True
 ON_SEVERAL_DEVICES = 96  # CUdevice_attribute

@@ -15,7 +15,7 @@ from support.waiting import PATIENCE_S
 
 LEAVER = """
 import subprocess
-from support import leftovers
+from support.suite import leftovers
 leftovers.GRACE_SECONDS = 0.5
 def test_leaves():
     print("started", subprocess.Popen(["sleep", "600"]).pid)
@@ -26,7 +26,7 @@ def test_ends_its_own():
 """
 SECOND_TIME_LUCKY = """
 import pytest
-from support import quiet
+from support.suite import quiet
 quiet.MOST_FOREIGN_CORES = quiet.MOST_STOLEN_CORES = quiet.MOST_STALL_SECONDS = {most_cores}
 quiet.PATIENCE_SECONDS = 0.0
 tries = []
@@ -40,7 +40,7 @@ def test_measures_nothing():
 """
 DEAF = """
 import ctypes, pytest
-from support import watchdog
+from support.suite import watchdog
 watchdog.GRACE_SECONDS = 0.5
 def sleep_deaf_to_signals():
     libc = ctypes.PyDLL(None)  # keeps the interpreter's lock, as a deadlock within C would
@@ -70,7 +70,7 @@ def run_pytest(
     plugins = ("leftovers", "watchdog", "workers", "quiet")
     return warm.run(
         ["-m", "pytest", "-rA", "-p", "no:cacheprovider", "-p", "pytest_timeout",
-         *(word for name in plugins for word in ("-p", f"support.{name}")), *more,
+         *(word for name in plugins for word in ("-p", f"support.suite.{name}")), *more,
          "--rootdir", str(folder), *map(str, paths)],
         # No other plugin than these: half of what it takes to start.
         {"PYTHONPATH": str(ROOT / "tests"), "PATH": "/usr/bin:/bin",
@@ -114,7 +114,7 @@ def test_only_a_disturbed_measurement_is_made_again(
 
 NEVER_RIGHT = """
 import pytest
-from support import quiet
+from support.suite import quiet
 quiet.MOST_FOREIGN_CORES = quiet.MOST_STOLEN_CORES = quiet.MOST_STALL_SECONDS = {most_cores}
 quiet.PATIENCE_SECONDS = 0.0
 @pytest.mark.timing
@@ -126,7 +126,7 @@ def test_is_never_right(number):
 
 STANDS_STILL_ONCE = """
 import ctypes, pytest
-from support import quiet
+from support.suite import quiet
 quiet.MOST_FOREIGN_CORES = quiet.MOST_STOLEN_CORES = 1000.0
 quiet.MOST_STALL_SECONDS = 0.06
 quiet.PATIENCE_SECONDS = 0.0
@@ -321,7 +321,7 @@ QUICK = """
 import os, subprocess, threading
 from pathlib import Path
 import pytest
-from support import no_process
+from support.suite import no_process
 no_process.QUICK = (Path(__file__).parent,)
 def test_starts():
     subprocess.run(["true"])

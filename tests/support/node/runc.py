@@ -1,4 +1,4 @@
-"""``node_runc.py RUNC DEVICES-BY DRIVER MACHINE ARGUMENTS…``: runc as NVIDIA's runtime runs it.
+"""``runc.py RUNC DEVICES-BY DRIVER MACHINE ARGUMENTS…``: runc as NVIDIA's runtime runs it.
 
 That runtime brings the driver's libraries and devices into each container that names GPUs, and
 leaves all others alone. So does this one, with the libraries of the simulated driver and the
