@@ -70,7 +70,7 @@ def test_a_gpu_that_cannot_be_cut_says_so() -> None:
     ("entry", "sentence"),
     [
         ("{profiles: {big: 1}}", "profiles names 'big', which is not a profile"),
-        ("{profiles: {1c.2g.10gb: 1}}", "names '1c.2g.10gb', which is not a profile of GPU instances"),
+        ("{profiles: {1c.2g.10gb: 1}}", "names '1c.2g.10gb', which is not a profile of GPU"),
         ("{profiles: {1g.5gb: 8}}", "profiles.1g.5gb is 8, allowed are 1 to 7"),
         ("{profiles: {1g.5gb: 0}}", "is 0, allowed are 1 to 7"),
         ("{devices: all}", "lacks the key 'profiles'"),
