@@ -137,7 +137,7 @@ def test_what_cannot_be_read_changes_nothing(
     node.watch.look()
 
     assert len(records) == 1
-    with pytest.raises(ValueError, match="no checkpoint"):
+    with pytest.raises(ValueError, match="not a kubelet checkpoint"):
         device_plugins(node.directory)
 
 
