@@ -44,7 +44,7 @@ class Places:
         """Holds the value at ``path`` against those ``allowed``.
 
         Raises:
-            ConfigError: it is none of them.
+            ConfigError: the value is not one of them.
         """
         if value not in (names := list(allowed)):
             raise self.error(path, f"{path[2:]} is {value!r}, allowed are: {', '.join(names)}")

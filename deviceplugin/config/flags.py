@@ -124,7 +124,7 @@ def check_discovery(flags: schema.Flags, places: Places) -> None:
     """Holds the strategy by which GPUs are found against those there are.
 
     Raises:
-        ConfigError: it is none of them.
+        ConfigError: the word is not one of them.
     """
     places.one_of("$.flags.deviceDiscoveryStrategy", flags.device_discovery_strategy, DISCOVERY)
 

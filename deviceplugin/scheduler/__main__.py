@@ -249,7 +249,7 @@ def _certificate(given: Given) -> Certificate | None:
     try:
         return Certificate(given.tls_dir, given.client_ca)
     except OSError as error:
-        and_ca = f", or --client-ca {given.client_ca} is none" if given.client_ca else ""
+        and_ca = f", or --client-ca {given.client_ca} has none" if given.client_ca else ""
         raise UsageError(f"--tls-dir {given.tls_dir} has no certificate{and_ca}: {error}") from None
 
 

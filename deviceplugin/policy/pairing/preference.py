@@ -225,7 +225,7 @@ def follows_its_init_containers(search: Search) -> Search:
     near = {u: r for u, r in search.rooms.items() if u in theirs and r.count >= request.count}
     if not near:
         return search
-    # Of the other half, some is there already: how much of the rest is enough is not known.
+    # The container has part of the other half there already. What it still needs is not known.
     return replace(search, rooms=near, need=None)
 
 

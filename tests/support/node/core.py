@@ -87,7 +87,7 @@ class AgentCore:
 
     @property
     def allocation_id(self) -> str:
-        """Of the only container."""
+        """Returns the id of the only container's allocation."""
         (allocation,) = self.allocations()
         return allocation.allocation_id
 

@@ -37,7 +37,7 @@ struct budget {
     uint64_t expected;
     struct estimates *kinds;
     uintptr_t stream;      /* of the measurement under way … */
-    uintptr_t stream_mask; /* … or 0: there is none, and any stream will do */
+    uintptr_t stream_mask; /* … or 0: no measurement, any stream will do */
     int64_t granted_ns;
     int64_t granted_at_ns;
     uint32_t device;

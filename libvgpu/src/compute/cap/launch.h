@@ -25,7 +25,7 @@ struct launch {
     bool is_measured; /* throttle_after is to be told of it */
     uint64_t key;     /* of its kind (estimate.h) */
     uint64_t batch;   /* that it is on its way in (batch.h); 0: in none */
-    uint64_t pairing; /* number of the pair of events around it (uncapped.c); 0: there is none */
+    uint64_t pairing; /* number of the pair of events around it (uncapped.c); 0: no pair */
     struct local_growth growth;
     CUresult refusal; /* what is returned behind a thunk instead of calling the driver */
 };

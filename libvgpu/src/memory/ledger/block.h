@@ -16,8 +16,8 @@
 
 #define BLOCK_STEP_BYTES VGPU_LEAST_BLOCK_BYTES
 
-/* The bytes of a block; BLOCK_STEP_BYTES where there are none. `device` is that of the current context,
- * and the process has its slot. */
+/* The bytes of a block; BLOCK_STEP_BYTES while nobody has found it out. `device` is that of the
+ * current context, and the process has its slot. */
 uint64_t block_bytes_of(uint32_t device);
 
 /* The same as far as it is known, without asking or a slot. */
