@@ -21,7 +21,7 @@ HOLDS_S = 30.0
 _SLEEP = re.compile(r"\b(?:time\.|asyncio\.)?sleep\(([^()]*)\)")
 _SLEEPS = ("time.sleep", "asyncio.sleep", "sleep")
 #: One that no slow machine reaches, and that of a `waiting.bar`.
-_BOUNDS = ("PATIENCE_S", "most_s")
+_BOUNDS = ("PATIENCE_S", "patience_s", "most_s")
 #: A file without any of these need not be parsed.
 _MAY = re.compile(r"sleep\s*\(|\.\s*(?:monotonic|perf_counter|time)(?:_ns)?\b")
 _CLOCKS = {"monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns", "time", "time_ns"}
@@ -103,15 +103,33 @@ def _asks_a_clock(node: ast.AST) -> bool:
     return bool(names & _CLOCKS)
 
 
-def _is_bound(node: ast.Assert) -> bool:
+def _is_difference(node: ast.AST) -> bool:
+    return any(isinstance(each, ast.BinOp) and _asks_a_clock(each) for each in ast.walk(node))
+
+
+def _timed_names(tree: ast.AST) -> set[str]:
+    """The names that a file gives to how long something took, or to lists of that."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and _is_difference(node.value):
+            found |= {each.id for each in node.targets if isinstance(each, ast.Name)}
+        elif isinstance(node, ast.Call) and any(map(_is_difference, node.args)):
+            name, _, method = _name_of(node.func).partition(".")
+            found |= {name} if method == "append" else set()
+    return found
+
+
+def _is_bound(node: ast.Assert, timed_names: set[str]) -> bool:
     """Whether it claims that the difference of two readings of a clock is below something."""
     if not isinstance(node.test, ast.Compare):
         return False
     most = node.test.comparators[0]
     if any(isinstance(each, ast.Name) and each.id in _BOUNDS for each in ast.walk(most)):
         return False
-    differences = [each for each in ast.walk(node.test.left) if isinstance(each, ast.BinOp)]
-    return isinstance(node.test.ops[0], ast.Lt | ast.LtE) and any(map(_asks_a_clock, differences))
+    left = node.test.left
+    names = {each.id for each in ast.walk(left) if isinstance(each, ast.Name)}
+    is_timed = _is_difference(left) or bool(names & timed_names)
+    return isinstance(node.test.ops[0], ast.Lt | ast.LtE) and is_timed
 
 
 def _looked_at(node: ast.AST, *, polls: bool = False) -> Iterator[tuple[ast.AST, bool]]:
@@ -140,13 +158,13 @@ def found_in(source: str) -> list[tuple[int, str]]:
     ]
     if any(map(_is_timing, marks)):
         return []
-    found = set()
+    found, timed_names = set(), _timed_names(tree)
     for node, polls in _looked_at(tree):
         if isinstance(node, ast.Call) and not polls and _name_of(node.func) in _SLEEPS:
             found.add((node.lineno, ast.unparse(node)))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             found |= {(node.lineno, each[0]) for each in re.finditer(_SLEEP, node.value)}
-        elif isinstance(node, ast.Assert) and _is_bound(node):
+        elif isinstance(node, ast.Assert) and _is_bound(node, timed_names):
             found.add((node.lineno, ast.unparse(node)))
     return sorted(each for each in found if not _holds(each[1].partition("(")[2][:-1]))
 
@@ -182,6 +200,8 @@ def test_the_list_names_files_that_are_there_with_a_reason() -> None:
         "run('import time; time.sleep(0.5)')",
         "assert time.monotonic() - began < 2",
         "assert 1000 * (time.perf_counter() - began) <= bar_ms",
+        "took_s = time.monotonic() - began; assert took_s < 2",
+        "took_s.append(time.monotonic() - began); assert min(took_s) < 2",
     ],
 )
 def test_what_is_planted_is_refused_unless_it_measures_time(line: str) -> None:

@@ -33,7 +33,7 @@ from cuda.bindings import driver as cuda
 PIECE_BYTES = 64 << 20
 KERNEL_NS = 2_000_000
 BLOCK_THREADS = 1024
-QUEUED_KERNELS = 4
+QUEUED_KERNELS = 8  # so that the GPU has work where this program waits for a processor
 WARM_UP_S = 0.3
 WATCH_INTERVAL_S = 0.05
 

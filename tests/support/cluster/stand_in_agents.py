@@ -49,20 +49,21 @@ class StandInAgent:
 
     Attributes:
         pages: content by path; a test may change it at any moment.
-        asked: how often each path was read.
+        asked: how often each path was read, also while the answer is held.
+        hold: nothing is answered while it is not set.
     """
 
     def __init__(self, address: str, pages: Mapping[str, bytes]) -> None:
         """Listens on a port of ``address``."""
         self.pages, self.asked = dict(pages), dict[str, int]()
-        self.hold = threading.Event()  # while it is not set nothing is answered
+        self.hold = threading.Event()
         self.hold.set()
         agent = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                agent.hold.wait()
                 agent.asked[self.path] = agent.asked.get(self.path, 0) + 1
+                agent.hold.wait()
                 content = agent.pages.get(self.path)
                 body = b"no such page; there are: /metrics\n" if content is None else content
                 self.send_response(404 if content is None else 200)
