@@ -7,9 +7,9 @@
 
 #define CORE_UNITS 100
 #define LEFT_STEPS ((__int128)1 << 40)
-#define FAILED_SLOTS 1024 /* a power of two, above twice PLACEMENT_STEPS */
-#define SCORE_MOST 10
-#define SCORE_OPENING_MOST 3
+#define FAILED_SLOTS 1024 /* a power of two */
+
+_Static_assert(FAILED_SLOTS > 2 * PLACEMENT_STEPS, "a free slot is soon found");
 
 /* The GPUs of one node while containers are put on them. */
 struct rooms {
@@ -255,7 +255,7 @@ static int8_t spread_score(const struct search *search)
             part_left(gpus[place].core - search->rooms.core[place],
                       gpus[place].memory - search->rooms.memory[place], gpus[place].memory_units);
     }
-    double score = nearbyint(SCORE_MOST * (before - took) / total);
+    double score = nearbyint(PLACEMENT_BEST * (before - took) / total);
     return (int8_t)(score > 0 ? score : 0);
 }
 
@@ -279,8 +279,9 @@ static int8_t binpack_score(const struct search *search)
         empty_left += gpus[place].is_empty && !is_taken;
     }
     if (opens)
-        return (int8_t)(SCORE_OPENING_MOST - SCORE_OPENING_MOST * empty_left / total);
-    return (int8_t)(SCORE_MOST - (int)((SCORE_MOST - SCORE_OPENING_MOST) * sqrt(remains / used)));
+        return (int8_t)(PLACEMENT_BEST_OPENING - PLACEMENT_BEST_OPENING * empty_left / total);
+    return (int8_t)(PLACEMENT_BEST -
+                    (int)((PLACEMENT_BEST - PLACEMENT_BEST_OPENING) * sqrt(remains / used)));
 }
 
 static bool is_for_whole_gpus(const struct placement_node *node, const struct placement_ask *ask)

@@ -6,7 +6,8 @@
  * over, or with spread the most (deviceplugin/policy/pairing/placement.py). Where that ends without
  * a place, the next best is tried; of GPUs in the same state one, and no state twice. It gives up
  * after PLACEMENT_STEPS.
- * Both answer alike, step by step, and a property test holds them together.
+ * Both answer alike, step by step, and a property test holds them together. Python takes the number
+ * of steps and the scores from this file.
  *
  * Nothing here is shared: any number of threads may ask at one time. */
 #ifndef VGPU_PLACEMENT_FRACTIONS_H
@@ -17,6 +18,9 @@
 #define PLACEMENT_MOST_GPUS 128
 #define PLACEMENT_MOST_ASKS 16
 #define PLACEMENT_STEPS 500
+/* The score of the best node, and of the best one where an empty GPU is opened. */
+#define PLACEMENT_BEST 10
+#define PLACEMENT_BEST_OPENING 3
 
 /* What is free of one GPU. */
 struct placement_gpu {

@@ -7,6 +7,7 @@ tried again. It gives up after `MOST_STEPS`.
 """
 
 from deviceplugin.model.pod_requests import ContainerKind
+from libvgpu._native import lib
 
 from .candidates import Candidates
 from .demand import Demand
@@ -15,8 +16,8 @@ from .placing import Rooms
 from .plans import Refusal
 from .reasons import no_devices, out_of_steps, together, why_not_offered
 
-#: Containers that are put somewhere in one search, at most: a few milliseconds.
-MOST_STEPS = 500
+#: Containers that are put somewhere in one search, at most: a few milliseconds. As many as in C.
+MOST_STEPS: int = lib.PLACEMENT_STEPS
 
 
 class _OutOfSteps(Exception):  # noqa: N818 - it is no error

@@ -104,7 +104,9 @@ class NodeView:
     domain: str
     gpus: tuple[GpuRoom, ...]
     devices: Mapping[str, DeviceRoom]
-    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False, hash=False)
+    kept: dict[str, Any] = field(
+        default_factory=dict, init=False, compare=False, repr=False, hash=False
+    )
 
 
 def view_of(

@@ -10,13 +10,14 @@ import math
 from collections.abc import Mapping
 
 from deviceplugin.model.fractional import Placement
+from libvgpu._native import lib
 
 from .node_view import NodeView
 from .plans import Plan, added, part_left
 
-MOST = 10
+MOST: int = lib.PLACEMENT_BEST
 #: The best of a node where an empty GPU is opened; others begin above it.
-_OPENING_MOST = 3
+_OPENING_MOST: int = lib.PLACEMENT_BEST_OPENING
 
 
 def score(view: NodeView, plan: Plan, node_policy: Placement) -> int:

@@ -8,6 +8,8 @@ from deviceplugin.pages.published import (
     PublishedSharing,
     PublishedSlice,
 )
+from deviceplugin.scheduler.answers.session_room import less
+from deviceplugin.scheduler.search.fractions import laid_out
 from deviceplugin.scheduler.search.node_view import DeviceRoom, Reservation, Taken, view_of
 
 SHARING = PublishedSharing("mps", 1 << 30, 80, most_containers=2)
@@ -53,3 +55,10 @@ def test_a_sick_gpu_and_one_that_drains_say_why() -> None:
 
 def test_a_family_of_a_later_release_is_left_out() -> None:
     assert view_of("n1", node(sharing=PublishedSharing("new", 1 << 30, 80))).gpus == ()
+
+
+def test_what_is_kept_with_a_view_is_of_no_other() -> None:
+    view = view_of("n1", node())
+    assert laid_out(view)[0].core == 100
+    fuller = less(view, Reservation({"GPU-a": Taken(30, 8, 1)}))
+    assert laid_out(fuller)[0].core == 70

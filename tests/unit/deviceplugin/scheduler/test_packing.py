@@ -7,7 +7,8 @@ import pytest
 
 from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import ContainerRequest, PodRequest
-from deviceplugin.scheduler.answers.verdicts import Verdicts
+from deviceplugin.scheduler.answers.verdicts import Verdicts, verdicts
+from deviceplugin.scheduler.search.demand import Demand, demand_of
 from deviceplugin.scheduler.search.fit import Plan, plan
 from deviceplugin.scheduler.search.node_view import DeviceRoom, GpuRoom, NodeView
 from deviceplugin.scheduler.search.score import binpack_score, score
@@ -78,11 +79,11 @@ def test_gpus_stay_whole(shape: Shape, are_mixed: bool) -> None:
     draw = with_whole(shape) if are_mixed else shape
     free: list[Free] = [[(100, UNITS)] * GPUS for _ in range(NODES)]
     views = [(f"n{n}", 0, view(f"n{n}", each)) for n, each in enumerate(free)]
-    verdicts, pods, used = Verdicts(), [], 0.0
+    kept, pods, used = Verdicts(), [], 0.0
     while used < 0.5 * NODES * GPUS:
         core, memory = draw(chance)
         asks = pod(core, memory)
-        found = verdicts.of_nodes(asks, NO_WISHES, DOMAIN, Placement.BINPACK, views)
+        found = kept.of_nodes(asks, NO_WISHES, DOMAIN, Placement.BINPACK, views)
         scores = [each if isinstance(each, int) else -1 for each in found.values()]
         assert max(scores) >= 0
         # kube-scheduler takes any of the best.
@@ -126,6 +127,30 @@ def test_spread_takes_the_emptiest_node() -> None:
     full, empty = [(30, 24), (50, 40)], [(100, 80)] * 2
     assert scored(empty, small, Placement.SPREAD) > scored(full, small, Placement.SPREAD)
     assert scored([(100, 80)], pod(100, 80), Placement.SPREAD) == 0
+
+
+@pytest.mark.parametrize(
+    ("free", "binpack", "spread"),
+    [
+        ([(30, 24)], 10, 0),
+        ([(40, 32)], 8, 1),
+        ([(90, 72)], 5, 6),
+        ([(100, 80)], 3, 7),
+        ([(100, 80), (10, 8)], 3, 4),
+        ([(100, 80), (100, 80)], 2, 8),
+        ([(100, 80), (30, 24)], 10, 5),
+        ([(60, 40), (50, 80)], 7, 5),
+        ([(90, 30), (40, 40)], 8, 4),
+    ],
+)
+def test_the_score_of_a_node_is_a_number_of_steps(free: Free, binpack: int, spread: int) -> None:
+    """The same in both searches."""
+    asks, node = pod(30, 24), view("n", free)
+    demand = demand_of(asks, NO_WISHES, DOMAIN)
+    assert isinstance(demand, Demand)
+    for policy, expected in ((Placement.BINPACK, binpack), (Placement.SPREAD, spread)):
+        assert scored(free, asks, policy) == expected
+        assert verdicts([node], demand, policy) == [expected]
 
 
 def test_whole_devices() -> None:

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -191,6 +192,29 @@ def test_they_give_up_at_the_same_step(chance: random.Random, policy: Placement)
     demand = demand_of(request, NO_WISHES, DOMAIN)
     assert isinstance(demand, Demand)
     assert verdicts([view], demand, policy) == [searched(view, demand, policy)]
+
+
+@pytest.mark.parametrize(("first", "second", "steps"), [(20, 12, 500), (3, 83, 501)])
+def test_500_steps_are_made_and_no_more(first: int, second: int, steps: int) -> None:
+    """The last two containers need the same GPU. For each place of the first, each place of the
+    second is tried, and then the only place of the third.
+    """
+    assert first * (1 + second * 2) == steps
+    free = [(50 + n, 2) for n in range(first)] + [(10, 40 + n) for n in range(second)] + [(45, 39)]
+    gpus = tuple(
+        GpuRoom(n, f"GPU-{n}", "p", Family.VGPU, core, memory, 200, 1 << 30, is_empty=False)
+        for n, (core, memory) in enumerate(free)
+    )
+    view = NodeView("n", DOMAIN, gpus, {})
+    asked = ((50, 1), (10, 40), (30, 30), (30, 30))
+    containers = (pod(core, memory, str(n)).containers[0] for n, (core, memory) in enumerate(asked))
+    demand = demand_of(PodRequest("u", "ns", "p", tuple(containers)), NO_WISHES, DOMAIN)
+    assert isinstance(demand, Demand)
+    (said,) = verdicts([view], demand, BINPACK)
+    assert said == searched(view, demand, BINPACK)
+    assert isinstance(said, Refusal)
+    in_time = "container 4 of 4: " if steps <= 500 else "no place found in time: container 4 of 4: "
+    assert said.reason.startswith(in_time)
 
 
 def test_gpus_of_several_sizes_are_compared_by_shares() -> None:
