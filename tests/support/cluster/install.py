@@ -27,9 +27,9 @@ KUBERNETES = ("v1.30.14", "v1.34.4")
 MUTATING_V1 = "v1.36.3"
 RELEASE = "vgpu"
 PROGRAMS = GoPrograms(
-    SOURCE,
+    "install",
     "helm, kubeconform and the API server's admission",
-    (".", "helm.sh/helm/v3/cmd/helm", "github.com/yannh/kubeconform/cmd/kubeconform"),
+    ("./install", "helm.sh/helm/v3/cmd/helm", "github.com/yannh/kubeconform/cmd/kubeconform"),
 )
 _TIMEOUT_S = 300.0
 
