@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu import allocation_dirs, region
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import DeviceLimit
 from support import ROOT
+from support.made_slices import make_slice
 from support.waiting import PATIENCE_S
 
 FULL = Path("/dev/full")
@@ -53,16 +53,11 @@ for verb in sys.argv[1:]:
 def run_dir(tmp_path: Path) -> Path:
     """A run directory with slices whose commands have letters that few locales know."""
     tmp_path.chmod(0o700)
-    (tmp_path / "allocations").mkdir()
-    for number in range(100):
-        directory = tmp_path / "allocations" / f"{number:012x}"
-        limit = DeviceLimit("GPU-aaaaaaaa-0000", 1 << 30)
-        region.create(directory, ContainerLimits(directory.name, Family.VGPU, (limit,)))
-        meta = allocation_dirs.AllocationMeta(directory.name, "vgpu", "kubelet", 1000.0)
-        allocation_dirs.write_meta(directory, meta)
+    limit = DeviceLimit("GPU-aaaaaaaa-0000", 1 << 30)
+    for number in range(99):
+        make_slice(tmp_path, f"{number:012x}", limit)
     command = ("pythön", "大", "\udc80", "x" * 60)  # longer than the column, which ends in an …
-    meta = allocation_dirs.AllocationMeta(directory.name, "vgpu", "run", 1000.0, command=command)
-    allocation_dirs.write_meta(directory, meta)
+    make_slice(tmp_path, f"{99:012x}", limit, source="run", command=command)
     return tmp_path
 
 
