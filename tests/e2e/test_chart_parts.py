@@ -210,15 +210,6 @@ def test_without_an_mps_root_no_pod_knows_of_one() -> None:
     assert "mps-root" not in install.render()
 
 
-def test_a_config_may_say_the_mps_root_that_the_values_say(tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text("version: v1\nflags: {mpsRoot: /run/nvidia/mps/}\n")
-    other = ("--set", "dirs.mpsRoot=/run/nvidia/mps")
-    assert install.objects("--set-file", f"config={config}", *other)
-    config.write_text("version: v1\nflags:\n")
-    assert install.objects("--set-file", f"config={config}", *other)
-
-
 def test_no_pod_with_a_slice_reaches_the_mps_root_of_the_node() -> None:
     """There are the control pipes of all GPUs, which are in the run directory otherwise."""
     text = install.render("--set", "dirs.mpsRoot=/var/run/nvidia/mps")

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 
 from support import ROOT
+from support.cluster import kube_schemas
 from support.cluster.go_programs import GoPrograms
 from support.lines import tell
 from support.suite.leftovers import MARK
@@ -131,6 +132,23 @@ def kubeconform(schemas: Path, *files: Path) -> "subprocess.CompletedProcess[str
     )
 
 
+def misformed(folder: Path, version: str, *texts: str) -> str:
+    """Returns what kubeconform finds wrong with manifests, empty for nothing.
+
+    Args:
+        folder: for the schemas of their kinds.
+        version: of Kubernetes.
+    """
+    file = folder / "manifests.yaml"
+    file.write_text("\n---\n".join(texts))
+    documents = [each for each in yaml.load_all(file.read_text(), yaml.CSafeLoader) if each]
+    kinds = {(each["apiVersion"], each["kind"]) for each in documents}
+    kube_schemas.write(swagger(version), folder, kinds)
+    result = kubeconform(folder, file)
+    assert "Skipped: 0" in result.stdout, result.stderr
+    return "" if result.returncode == 0 else result.stdout + result.stderr
+
+
 def swagger(version: str) -> Path:
     """Returns the file with all types of a Kubernetes version, from its module."""
     return module(f"k8s.io/kubernetes@{version}") / "api/openapi-spec/swagger.json"
@@ -187,6 +205,23 @@ def judge(manifests: str, pods: Sequence[Mapping[str, Any]]) -> tuple[PodVerdict
         pods: each with ``name``, ``namespace`` and ``manifest``.
     """
     return _judge({"manifests": manifests, "pods": pods}).pods
+
+
+def wrong_rows(manifests: str, rows: Sequence[Any]) -> list[str]:
+    """Returns what policies do otherwise than rows have it, a line for each pod.
+
+    Args:
+        rows: of `policy_pods` or `amount_pods`.
+    """
+    asked = [{"name": r.name, "namespace": r.namespace, "manifest": r.pod} for r in rows]
+    wrong = []
+    for row, pod in zip(rows, judge(manifests, asked), strict=True):
+        if bool(pod.refused) != bool(row.says) or any(s not in pod.refused for s in row.says):
+            wrong.append(f"{row.name}: wanted {row.says or 'no refusal'}, got {pod.refused!r}")
+        # What no API server takes proves nothing of the policy.
+        if bool(pod.invalid) != bool(row.impossible) or row.impossible not in pod.invalid:
+            wrong.append(f"{row.name}: {pod.invalid or 'is possible'}")
+    return wrong
 
 
 def _judge(asked: Mapping[str, Any]) -> Verdict:
