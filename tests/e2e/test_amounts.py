@@ -5,13 +5,8 @@ import yaml
 
 from support import ROOT
 from support.cluster import amount_pods, install
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 #: What an API server spends on one expression at most, and how much of it ours may take.
 EXPRESSION_BUDGET = 1_000_000
 SHARE = 0.25

@@ -11,13 +11,8 @@ from deviceplugin.config.loading import load_config
 from deviceplugin.http.metric_names import METRICS
 from support import ROOT
 from support.cluster import install, policy_pods
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 CONFIGS = ["--set", "configs.default=version: v1,configs.a100-80gb-config=version: v1"]
 
 

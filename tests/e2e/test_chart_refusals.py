@@ -13,13 +13,8 @@ import pytest
 import yaml
 
 from support.cluster import install
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 SENTENCES = install.CHART / "templates/_validate.tpl"
 WEBHOOK = "mutation.enabled=true,mutation.mode=webhook"
 SCHEDULER = "scheduler.enabled=true"

@@ -13,13 +13,8 @@ import pytest
 import yaml
 
 from support.cluster import install
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 #: Whatever else a value needs to have an effect, by its beginning.
 NEEDED = {
     "scheduler.": "scheduler.enabled=true",

@@ -12,7 +12,6 @@ import yaml
 
 from support import ROOT, generated
 from support.cluster import documented, install, policy_pods
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 #: What an API server spends on one expression at most (on a policy ten times that), and how much
@@ -20,11 +19,7 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 EXPRESSION_BUDGET = 1_000_000
 SHARE = 0.25
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 STRICT = "policy.strictVisibleDevices.enabled=true"
 
 

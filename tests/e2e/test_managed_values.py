@@ -8,17 +8,12 @@ import yaml
 
 from support import ROOT
 from support.cluster import install
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
 EXAMPLES = ROOT / "deploy/examples/managed"
 FILES = sorted(EXAMPLES.glob("*-values.yaml"))
 PARTS = ("vgpu-agent", "vgpu-mps")
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 
 
 def pods(text: str) -> dict[str, dict[str, Any]]:

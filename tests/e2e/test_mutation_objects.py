@@ -11,13 +11,8 @@ import yaml
 
 from support import ROOT
 from support.cluster import install, mutation_pods
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 PEM = "-----BEGIN CERTIFICATE-----"
 
 

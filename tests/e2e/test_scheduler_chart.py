@@ -14,13 +14,8 @@ from deviceplugin.scheduler.__main__ import main as command
 from deviceplugin.scheduler.binding import waking
 from support import ROOT
 from support.cluster import install
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 EXAMPLES = ROOT / "deploy/examples/scheduler"
 NAME, ELECTION = "vgpu-scheduler", "vgpu-system-election"
 Objects = dict[tuple[str, str], dict[str, Any]]

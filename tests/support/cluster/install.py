@@ -10,11 +10,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from support import ROOT
 from support.cluster import kube_schemas
-from support.cluster.go_programs import GoPrograms
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S, GoPrograms
 from support.lines import tell
 from support.suite.leftovers import MARK
 
@@ -32,6 +33,12 @@ PROGRAMS = GoPrograms(
     "helm, kubeconform and the API server's admission",
     ("./install", "helm.sh/helm/v3/cmd/helm", "github.com/yannh/kubeconform/cmd/kubeconform"),
 )
+#: Of a file whose tests need them.
+MARKS = [
+    pytest.mark.usefixtures("install_programs"),
+    pytest.mark.network,
+    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
+]
 _TIMEOUT_S = 300.0
 
 
