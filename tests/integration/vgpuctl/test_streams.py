@@ -11,6 +11,7 @@ import pytest
 
 from libvgpu.limits import DeviceLimit
 from support import ROOT
+from support.ended import run_to_end
 from support.made_slices import make_slice
 from support.waiting import PATIENCE_S
 
@@ -66,15 +67,11 @@ def environment(run_dir: Path, **more: str) -> dict[str, str]:
 
 
 def shell(line: str, run_dir: Path, **more: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
+    return run_to_end(
         ["bash", "-c", line.replace("vgpuctl", f"{sys.executable} -m vgpuctl")],
         cwd=ROOT,
         env=environment(run_dir, **more),
-        capture_output=True,
-        text=True,
         errors="replace",
-        timeout=PATIENCE_S,
-        check=False,
     )
 
 
@@ -152,15 +149,11 @@ def test_no_file_gets_what_is_printed_to_a_closed_stream(run_dir: Path, tmp_path
     ids=str,
 )
 def test_letters_that_a_locale_lacks_are_no_fault(locale: dict[str, str], run_dir: Path) -> None:
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-c", ONE_AFTER_THE_OTHER, *LISTINGS],
         cwd=ROOT,
         env=environment(run_dir, **locale),
-        capture_output=True,
-        text=True,
         errors="replace",
-        timeout=PATIENCE_S,
-        check=False,
     )
     assert_no_fault(done.stderr)
     assert done.returncode == 0, done.stderr

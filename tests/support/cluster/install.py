@@ -16,6 +16,7 @@ import yaml
 from support import ROOT
 from support.cluster import kube_schemas
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S, GoPrograms
+from support.ended import run_to_end
 from support.lines import tell
 from support.suite.leftovers import MARK
 
@@ -58,13 +59,10 @@ def helm_program() -> Path:
 
 def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs helm, which is told of the newest of `KUBERNETES`."""
-    return subprocess.run(
+    return run_to_end(
         [str(helm_program()), *arguments, "--kube-version", KUBERNETES[-1]],
         cwd=ROOT,
-        capture_output=True,
-        text=True,
         timeout=_TIMEOUT_S,
-        check=False,
     )
 
 
@@ -130,12 +128,9 @@ def kubeconform(schemas: Path, *files: Path) -> "subprocess.CompletedProcess[str
     """Holds files against the schemas of a folder (`kube_schemas.write`)."""
     program = PROGRAMS.build() / "kubeconform"
     pattern = schemas / "{{ .ResourceKind }}{{ .KindSuffix }}.json"
-    return subprocess.run(
+    return run_to_end(
         [str(program), "-strict", "-summary", "-schema-location", str(pattern), *map(str, files)],
-        capture_output=True,
-        text=True,
         timeout=_TIMEOUT_S,
-        check=False,
     )
 
 
@@ -167,14 +162,7 @@ def module(name: str) -> Path:
     Args:
         name: with its version.
     """
-    result = subprocess.run(
-        ["go", "mod", "download", "-json", name],
-        cwd=SOURCE,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    result = run_to_end(["go", "mod", "download", "-json", name], cwd=SOURCE, timeout=_TIMEOUT_S)
     assert result.returncode == 0, result.stdout + result.stderr
     return Path(json.loads(result.stdout)["Dir"])
 

@@ -13,6 +13,7 @@ from libvgpu.region import ProcessUsage
 from libvgpu.sim import Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import Compile
+from support.ended import run_to_end
 from support.lines import expect, next_line, tell
 from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
@@ -202,13 +203,7 @@ def test_doctor_shows_them_while_the_process_runs(newer: Newer, tmp_path: Path) 
     while next_line(process) != "waits":
         assert process.poll() is None
 
-    asked = subprocess.run(
-        [*vgpuctl, "doctor", *directories, "-o", "json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    asked = run_to_end([*vgpuctl, "doctor", *directories, "-o", "json"], env=environment)
 
     (finding,) = [each for each in json.loads(asked.stdout) if each["check"] == "entry-points"]
     assert finding["level"] == "warn"
