@@ -70,51 +70,15 @@ print("holds", flush=True)
 time.sleep(60)
 """
 )
-SHARE_CLIENT = (
-    PRELUDE
-    + r'''
-import ctypes
-text = b"""
-.version 6.0
-.target sm_50
-.address_size 64
-.visible .entry spin_ns(.param .u64 duration) {
-    .reg .u64 %rd<5>;
-    .reg .pred %p<2>;
-    ld.param.u64 %rd1, [duration];
-    mov.u64 %rd2, %globaltimer;
-loop:
-    mov.u64 %rd3, %globaltimer;
-    sub.u64 %rd4, %rd3, %rd2;
-    setp.lt.u64 %p1, %rd4, %rd1;
-    @%p1 bra loop;
-    ret;
-}
+SHARE_CLIENT = """
+import json, sys
+from support.shim.cuda_client import *
+check(driver.cuInit(0))
+open_context()
+spinner = Spinner(2_000_000)
+spinner.share_percent(1.0)
+print(json.dumps({"share": spinner.share_percent(float(sys.argv[1]))}))
 """
-kernel_ns, queued = 2_000_000, 3
-module = ok(cu.cuModuleLoadData(text))
-function = ok(cu.cuModuleGetFunction(module, b"spin_ns"))
-stream = ok(cu.cuStreamCreate(0))
-ends = [ok(cu.cuEventCreate(2)) for _ in range(queued)]
-def launch(number):
-    arguments = ((kernel_ns,), (ctypes.c_uint64,))
-    ok((*cu.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, 0), None))
-    ok((*cu.cuEventRecord(ends[number % queued], stream), None))
-def run_for(seconds):
-    start, done = time.monotonic(), 0
-    for number in range(queued):
-        launch(number)
-    while time.monotonic() < start + seconds:
-        ok((*cu.cuEventSynchronize(ends[done % queued]), None))
-        launch(done)
-        done += 1
-    elapsed = time.monotonic() - start
-    ok((*cu.cuStreamSynchronize(stream), None))
-    return done * kernel_ns / 1e9 / elapsed * 100
-run_for(1.0)
-print(json.dumps({"share": run_for(float(sys.argv[1]))}))
-'''
-)
 
 
 class Ctl(UserHome):
