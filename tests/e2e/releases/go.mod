@@ -3,7 +3,7 @@
 // and Kueue judge the examples (tests/integration/deploy/test_custom_resources.py).
 module releases
 
-go 1.24.0
+go 1.25.0
 
 require (
 	// For nodes that speak CDI (tests/support/node/parts.py).

@@ -14,7 +14,7 @@ echo "$1" >> {told}
 [ -e {lacks} ] && echo "missing go.sum entry for module providing package one" >&2 && exit 1
 case "$2" in -modfile=*)
     file="${{2#*=}}"
-    {{ cat "$file" "${{file%mod}}sum"; pwd; }} > {pins} ;;
+    cat "$file" "${{file%mod}}sum" > {pins} ;;
 esac
 [ "$1" = build ] || exit 0
 while [ "$1" != -o ]; do shift; done
@@ -35,6 +35,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     folder = tmp_path / "module"
     (folder / "own").mkdir(parents=True)
+    (folder / "go.mod").write_text("module it\n")
     (folder / "go.sum").write_text("first")
     return folder
 
@@ -104,25 +105,37 @@ def test_a_module_that_is_not_pinned_is_no_reason_to_skip(module: Path) -> None:
         programs(module, "one", "two").missing()
 
 
-def test_a_release_is_built_in_its_folder_from_its_own_pins_and_ours_of_its_libraries(
+def test_versions_are_those_of_the_releases_and_the_newer_of_two(
     module: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    release = tmp_path / "kubernetes@v1.31.4"
-    release.mkdir()
-    (release / "go.mod").write_text(
-        "go 1.22.0\ntoolchain go1.99.0\n\tk8s.io/api v0.0.0\n\tother v0.0.0-2\n"
-        "\tk8s.io/api => ./staging/src/k8s.io/api\n"
+    newest, older = "one v1.9.0\n\ttwo v0.0.0-2 // indirect", "one v1.10.0-rc.1\n\ttwo v0.0.0-1"
+    tree = "k8s.io/api => ./staging/src/k8s.io/api"
+    releases = {
+        "k8s.io/kubernetes@v1.31.4": f"\tk8s.io/api v0.0.0\n\t{newest}\n\t{tree}\n",
+        "helm@v3.2.0": f"require k8s.io/api v0.31.2\n\t{older}\n",
+    }
+    for name, text in releases.items():
+        (tmp_path / name / "go.mod").parent.mkdir(parents=True)
+        (tmp_path / name / "go.mod").write_text(f"module it\ngo 1.22.0\n{text}")
+        (tmp_path / name / "go.sum").write_text(f"of {name}\n")
+    (module / "go.mod").write_text(
+        "module ours\n\nrequire (\n\tk8s.io/kubernetes v1.31.4\n\thelm v3.2.0\n)\n"
+        "require (\n\tthree v1.0.0 // indirect\n)\n"
     )
-    (release / "go.sum").write_text("its own\n")
-    (module / "go.sum").write_text("of its libraries\n")
-    monkeypatch.setattr(go_modules, "folder_of", lambda *_: release)
+    (module / "go.sum").write_text("ours\n")
+    found = dict(name.split("@") for name in releases)
+    monkeypatch.setattr(go_modules, "folder_of", lambda _, of: tmp_path / f"{of}@{found[of]}")
 
-    programs(module, "one", release="k8s.io/kubernetes").build()
-
-    assert (tmp_path / "pins").read_text() == (
-        "go 1.22.0\n\tk8s.io/api v0.31.4\n\tother v0.0.0-2\n\tk8s.io/api => k8s.io/api v0.31.4\n"
-        f"its own\nof its libraries\n{release}\n"
+    programs(module, "one").build()
+    assert " ".join((tmp_path / "pins").read_text().split()) == (
+        "module ours require ( helm v3.2.0 k8s.io/api v0.31.4 k8s.io/kubernetes v1.31.4"
+        " one v1.10.0-rc.1 three v1.0.0 two v0.0.0-2 )"
+        " replace ( k8s.io/api => k8s.io/api v0.31.4 )"
+        " ours of k8s.io/kubernetes@v1.31.4 of helm@v3.2.0"
     )
+
+    programs(module, "one", release="helm").build()
+    assert "kubernetes" not in (tmp_path / "pins").read_text()
 
 
 def test_without_go_it_is_said_what_cannot_be_built(

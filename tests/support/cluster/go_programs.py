@@ -8,7 +8,6 @@ import fcntl
 import hashlib
 import os
 import platform
-import re
 import shutil
 import subprocess
 import tempfile
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support import ROOT
-from support.cluster import go_modules
+from support.cluster import go_modules, go_pins
 
 #: Compiling Kubernetes' packages from nothing next to other tests, and fetching them before.
 BUILD_TIMEOUT_S = 1500.0
@@ -30,11 +29,6 @@ _SOURCES = {".mod", ".sum", ".go", ".s"}
 # for all, so that Go compiles what several programs have in common once.
 _OPTIONS = ("-trimpath", "-buildvcs=false")
 _ENVIRONMENT = {"CGO_ENABLED": "0", "GOWORK": "off"}
-#: Kubernetes has its libraries in its tree, from where no other module can take them. They are
-#: published with the numbers of the release, and with a 0 for its major.
-_IN_ITS_TREE = re.compile(r"^\t(\S+ =>) \./staging/src/(\S+)$", re.M)
-_OF_ITS_TREE = re.compile(r" v0\.0\.0$", re.M)
-_TOOLCHAIN = re.compile(r"^toolchain .*\n", re.M)
 
 
 def cache() -> Path:
@@ -52,9 +46,8 @@ class GoPrograms:
         packages: theirs; ``./one`` lies in the module. Each program is called as its package's
             last folder.
         flags: of the linker.
-        module: folder with the go.mod and go.sum that pin what they are made of.
-        release: the module of somebody else whose programs they are, if go.mod pins that alone.
-            All else is what its own go.mod and go.sum name.
+        module: folder with the go.mod and go.sum that pin what they are made of (`go_pins`).
+        release: of that go.mod's modules the only one that counts; by default all do.
     """
 
     name: str
@@ -75,10 +68,10 @@ class GoPrograms:
         if shutil.which("go") is None:
             return f"no Go compiler: {self.what} cannot be built"
         try:
-            with self._pinned() as (folder, pins):
+            with self._pins() as pins:
                 got = subprocess.run(
                     ["go", "list", *pins, "-deps", *self.packages],
-                    cwd=folder,
+                    cwd=self.module,
                     env={**os.environ, **_ENVIRONMENT},
                     capture_output=True,
                     text=True,
@@ -122,29 +115,18 @@ class GoPrograms:
         return cache() / "go" / f"{self.name}@{digest.hexdigest()[:16]}"
 
     @contextmanager
-    def _pinned(self) -> Iterator[tuple[Path, list[str]]]:
-        """Gives the folder in which Go compiles, and the options by which it finds the pins."""
-        if not self.release:
-            yield self.module, []
-            return
-        folder = go_modules.folder_of(self.module, self.release)
-        libraries = "v0." + folder.name.rpartition("@v")[2].partition(".")[2]
-        text = _TOOLCHAIN.sub("", (folder / "go.mod").read_text())
-        text = _IN_ITS_TREE.sub(rf"\t\1 \2 {libraries}", text)
-        text = _OF_ITS_TREE.sub(f" {libraries}", text)
-        with tempfile.TemporaryDirectory() as drafts:
-            pins = Path(drafts) / "go.mod"
-            pins.write_text(text)
-            sums = [(each / "go.sum").read_text() for each in (folder, self.module)]
-            pins.with_suffix(".sum").write_text("".join(sums))
-            yield folder, [f"-modfile={pins}", "-mod=readonly"]
+    def _pins(self) -> Iterator[list[str]]:
+        """Gives the options by which Go finds the pins."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = go_pins.write(self.module, self.release, Path(folder))
+            yield [f"-modfile={file}", "-mod=readonly"]
 
     def _compile(self, folder: Path) -> None:
-        with self._pinned() as (source, pins):
+        with self._pins() as pins:
             result = subprocess.run(
                 ["go", "build", *pins, *_OPTIONS, f"-ldflags=-s -w {self.flags}".rstrip(),
                  "-o", f"{folder}/", *self.packages],
-                cwd=source, env={**os.environ, **_ENVIRONMENT},
+                cwd=self.module, env={**os.environ, **_ENVIRONMENT},
                 capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
             )  # fmt: skip
         assert result.returncode == 0, result.stderr

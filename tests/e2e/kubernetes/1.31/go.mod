@@ -2,6 +2,6 @@
 // and its libraries, which a release has in its own tree only. All else the release pins itself.
 module oldest
 
-go 1.24.0
+go 1.22.0
 
 require k8s.io/kubernetes v1.31.4
