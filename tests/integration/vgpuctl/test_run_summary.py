@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.lines import expect
+from support.lines import expect, start_listening
 from support.user_home import UserHome
 from support.waiting import PATIENCE_S
 
@@ -40,13 +40,8 @@ VGPUCTL = (sys.executable, "-m", "vgpuctl")
 
 def start(environment: dict[str, str]) -> subprocess.Popen[str]:
     options = ["--simulate", "t4", "--memory", "2GiB", "--core", "50", "--summary"]
-    process = subprocess.Popen(
-        [*AT_A_TERMINAL, *VGPUCTL, "run", *options, "--", sys.executable, "-c", CLIENT],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    process = start_listening(
+        [*AT_A_TERMINAL, *VGPUCTL, "run", *options, "--", sys.executable, "-c", CLIENT], environment
     )
     expect(process, "held")
     return process

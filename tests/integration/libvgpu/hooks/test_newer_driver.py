@@ -14,7 +14,7 @@ from libvgpu.sim import Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import Compile
 from support.ended import run_to_end
-from support.lines import expect, next_line, tell
+from support.lines import expect, next_line, start_listening, tell
 from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
@@ -71,14 +71,7 @@ class Newer:
     def start(self, *steps: tuple[str | int, ...]) -> "subprocess.Popen[str]":
         environment = self.part.environment()
         environment["LD_LIBRARY_PATH"] = f"{self.folder}:{environment['LD_LIBRARY_PATH']}"
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, json.dumps(steps)],
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        process = start_listening([sys.executable, "-c", PROGRAM, json.dumps(steps)], environment)
         self.part.processes.append(process)
         return process
 
@@ -192,12 +185,10 @@ def test_doctor_shows_them_while_the_process_runs(newer: Newer, tmp_path: Path) 
     environment["LD_LIBRARY_PATH"] = f"{newer.folder}:{environment['LD_LIBRARY_PATH']}"
     vgpuctl = [sys.executable, "-m", "vgpuctl"]
     steps = json.dumps([("handle", "cuFutureCall"), ("use",), ("wait",)])
-    process = subprocess.Popen(
+    process = start_listening(
         [*vgpuctl, "run", directories[0], "--", sys.executable, "-c", PROGRAM, steps],
-        env=environment,
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        environment,
+        stderr=None,
     )
     newer.part.processes.append(process)
     while next_line(process) != "waits":
