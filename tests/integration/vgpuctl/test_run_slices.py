@@ -64,6 +64,7 @@ time.sleep(60)
 CLOSING_CLIENT = (
     PRELUDE
     + """
+import os
 ok(cu.cuMemAlloc(256 << 20))
 os.closerange(3, 1024)
 print("holds", flush=True)
