@@ -1,6 +1,5 @@
 """The shares of `vgpuctl run` on one GPU never sum to more than the GPU."""
 
-import threading
 from pathlib import Path
 
 import pytest
@@ -16,31 +15,6 @@ STRICT, ELASTIC, OFF = ComputeMode.STRICT, ComputeMode.ELASTIC, ComputeMode.OFF
 
 def device(uuid: str, percent: int, mode: ComputeMode = STRICT) -> DeviceLimit:
     return DeviceLimit(uuid, 1 << 30, core_percent=percent, compute_mode=mode, weight=percent)
-
-
-def test_what_is_left_is_given_to_the_percent(tmp_path: Path) -> None:
-    make_slice(tmp_path, "one", device(A, 30))
-    make_slice(tmp_path, "two", device(A, 10, ELASTIC))
-
-    core_sum.require_free_share(tmp_path, [device(A, 60)])
-
-    with pytest.raises(AllocationRefused):
-        core_sum.require_free_share(tmp_path, [device(A, 61)])
-
-
-@pytest.mark.parametrize("mode", [STRICT, ELASTIC])
-def test_a_refusal_names_gpu_asked_taken_and_allowed(tmp_path: Path, mode: ComputeMode) -> None:
-    make_slice(tmp_path, "one", device(A, 30, mode))
-    make_slice(tmp_path, "two", device(A, 40, mode), device(B, 1))
-
-    with pytest.raises(AllocationRefused) as caught:
-        core_sum.require_free_share(tmp_path, [device(B, 50), device(A, 50, mode)])
-
-    assert caught.value.message == (
-        f"core 50 of GPU GPU-a cannot be given: 2 slice(s) of {tmp_path} have 70 % of it, "
-        "so at most 30 % are allowed"
-    )
-    assert "--core 30" in str(caught.value.hint)
 
 
 def test_when_nothing_is_left_no_number_is_offered(tmp_path: Path) -> None:
@@ -71,28 +45,6 @@ def test_what_others_leave_over_is_promised_to_nobody(tmp_path: Path) -> None:
     make_slice(tmp_path, "one percent", device(B, 1, ELASTIC))
     with pytest.raises(AllocationRefused, match="have 1 % of it, so at most 99 %"):
         core_sum.require_free_share(tmp_path, [device(B, 100)])
-
-
-def test_of_many_that_ask_at_once_only_those_that_fit_get_in(tmp_path: Path) -> None:
-    start, refused = threading.Barrier(6), []
-
-    def ask(name: str) -> None:
-        start.wait()
-        try:
-            with core_sum.admitting(tmp_path):
-                core_sum.require_free_share(tmp_path, [device(A, 30)])
-                make_slice(tmp_path, name, device(A, 30))
-        except AllocationRefused:
-            refused.append(name)
-
-    threads = [threading.Thread(target=ask, args=(f"s{n}",)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert len(refused) == 3
-    assert len(list((tmp_path / "allocations").iterdir())) == 3
 
 
 def test_one_that_is_stopped_meanwhile_is_not_waited_for_for_ever(
