@@ -9,6 +9,7 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ def run_dir(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
     for number, name in enumerate(("train", "serve", "idle")):
         limit = DeviceLimit("GPU-aaaaaaaa-0000", (number + 1) * GIB, core_percent=10 + number)
-        who = {"namespace": "team", "pod": name, "container": "main"}
+        who: dict[str, Any] = {"namespace": "team", "pod": name, "container": "main"}
         make_slice(tmp_path, f"{number:012x}", limit, **who)
     return tmp_path
 

@@ -130,4 +130,4 @@ def many(containers: int) -> Pod:
     asks: dict[str, Amounts] = {
         f"c{n}": {"vgpu-core": 30, "vgpu-memory": 16, "rdma": 1} for n in range(containers)
     }
-    return Row("many", asks).pod()
+    return Row("many", asks).pod

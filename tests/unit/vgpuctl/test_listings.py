@@ -42,7 +42,7 @@ def run_dir(tmp_path: Path, machine: Machine) -> Path:
         (("team-a", first, 60), ("team-a", second, 30), ("team-b", second, 20))
     ):
         limit = DeviceLimit(uuid, 4 * GIB, core_percent=core, unaccounted_bytes=number << 20)
-        who = {"namespace": namespace, "pod": f"pod-{number}", "container": "main"}
+        who: dict[str, Any] = {"namespace": namespace, "pod": f"pod-{number}", "container": "main"}
         make_slice(run_dir, f"{number:012x}", limit, **who)
     return run_dir
 
