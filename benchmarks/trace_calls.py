@@ -1,7 +1,7 @@
 """What a program's calls ask of the driver, and what those cost the host on an H100.
 
 A program of the runtime API calls `cuda…`; what it does in the driver is what a player repeats.
-Pure tables: trace.py checks rows by them, trace_plan.py adds up costs.
+Pure tables: trace.py reads rows by them, trace_plan.py adds up costs.
 """
 
 import re

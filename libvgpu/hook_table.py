@@ -54,7 +54,7 @@ class HookRow:
         return self.policy != "PASS"
 
 
-def read_hook_table(path: Path = TABLE) -> tuple[HookRow, ...]:
+def read_hook_table() -> tuple[HookRow, ...]:
     """Returns all rows in the table's order, each followed by its twin.
 
     Raises:
@@ -62,14 +62,14 @@ def read_hook_table(path: Path = TABLE) -> tuple[HookRow, ...]:
     """
     rows: list[HookRow] = []
     section = ""
-    for number, line in enumerate(path.read_text().splitlines(), 1):
+    for number, line in enumerate(TABLE.read_text().splitlines(), 1):
         if heading := re.fullmatch(r"/\* ---- (.+) ---- \*/", line):
             section = heading[1]
         if not line.startswith("ROW("):
             continue
         match = _ROW.match(line)
         if match is None:
-            raise ValueError(f"{path}:{number}: not a row: {line}")
+            raise ValueError(f"{TABLE}:{number}: not a row: {line}")
         symbol, public_name, since, policy, twin, words = match.groups()
         rows.append(HookRow(symbol, public_name, int(since), policy, "", words, section))
         if twin != "none":

@@ -19,10 +19,9 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Event, Node, Pod
 from lightkube.types import PatchType
 
-from deviceplugin import runtime
 from libvgpu.errors import VgpuError
 
-from .http_client import TIMEOUT_S, HttpClient
+from .http_client import TIMEOUT_S, KeptClient, make_http_client
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TRY_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
@@ -60,11 +59,9 @@ class ApiServer:
             account: directory with ``token`` and ``ca.crt``.
         """
         self.where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self.http = HttpClient(self.where, account)
-        self._account = account
-        self._lock = runtime.lock()
-        self._client: Client | None = None
-        self._client_ca: tuple[int, int] | None = None
+        self._account, ca = account, account / "ca.crt"
+        self.http = KeptClient(ca, lambda: make_http_client(self.where, account))
+        self._client = KeptClient(ca, self._make_client)
 
     @property
     def namespace(self) -> str:
@@ -167,7 +164,7 @@ class ApiServer:
             ApiRefused: the agent may not ask, or what it asks for is not there.
         """
         try:
-            return call(self._connected())
+            return call(self._client.get())
         except httpx2.HTTPStatusError as error:
             status = error.response.status_code
             if status in TRY_AGAIN or status >= HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -182,25 +179,12 @@ class ApiServer:
                 f"{self.where} answers in a form that no API server has: {error!r}"
             ) from None
 
-    def _connected(self) -> Client:
-        """Returns a client that trusts the present CA.
-
-        Raises:
-            OSError: the CA cannot be read.
-        """
-        certificate = self._account / "ca.crt"
-        with self._lock:
-            status = certificate.stat()
-            ca = status.st_ino, status.st_mtime_ns
-            if self._client is None or self._client_ca != ca:
-                # The one before is left to its users; another thread may be in a call with it.
-                self._client = Client(
-                    KubeConfig.from_one(
-                        cluster=Cluster(f"https://{self.where}", str(certificate)),
-                        user=User(token_file=str(self._account / "token")),
-                    ),
-                    timeout=httpx2.Timeout(TIMEOUT_S),
-                    trust_env=False,  # a proxy of the environment is not for the API server
-                )
-                self._client_ca = ca
-            return self._client
+    def _make_client(self) -> Client:
+        return Client(
+            KubeConfig.from_one(
+                cluster=Cluster(f"https://{self.where}", str(self._account / "ca.crt")),
+                user=User(token_file=str(self._account / "token")),
+            ),
+            timeout=httpx2.Timeout(TIMEOUT_S),
+            trust_env=False,  # a proxy of the environment is not for the API server
+        )

@@ -43,11 +43,10 @@ class Record:
 class Aggregator:
     """Counts equal notices within a window; used by one thread."""
 
-    def __init__(self, burst: int = BURST, per_second: float = PER_SECOND) -> None:
+    def __init__(self) -> None:
         """Knows nothing yet."""
         self._open: dict[Notice, Record] = {}
-        self._burst, self._per_second = burst, per_second
-        self._tokens, self._filled_at = float(burst), 0.0
+        self._tokens, self._filled_at = float(BURST), 0.0
         self.dropped = 0
 
     def add(self, notice: Notice, now: float) -> Record | None:
@@ -56,9 +55,7 @@ class Aggregator:
         if record is not None:
             record.count, record.last_at = record.count + 1, now
             return None
-        self._tokens = min(
-            self._burst, self._tokens + max(0.0, now - self._filled_at) * self._per_second
-        )
+        self._tokens = min(BURST, self._tokens + max(0.0, now - self._filled_at) * PER_SECOND)
         self._filled_at = now
         if self._tokens < 1:
             self.dropped += 1

@@ -32,19 +32,13 @@ Labels = Mapping[str, str]
 class PodLabels:
     """What the API server says of the pods."""
 
-    def __init__(
-        self,
-        api: ApiServer | None,
-        state_dir: Path,
-        clock: Callable[[], float] = runtime.monotonic,
-    ) -> None:
+    def __init__(self, api: ApiServer | None, state_dir: Path) -> None:
         """Starts with what an agent before this one had learnt.
 
         Args:
             api: None where there is none; then no labels are known.
-            clock: seconds, from any start.
         """
-        self._api, self._clock = api, clock
+        self._api = api
         self._changed: Callable[[], None] = lambda: None
         self._file = state_dir / FILE
         self._known: Mapping[str, Labels] = {} if api is None else _load(self._file)
@@ -85,7 +79,7 @@ class PodLabels:
     def _run(self) -> None:
         while not self._stopping:
             with self._news:
-                wanted, now = self._wanted, self._clock()
+                wanted, now = self._wanted, runtime.monotonic()
                 due = {i: o for i, o in wanted.items() if now >= self._due_at(i)}
                 if not due:
                     wait_s = min((self._due_at(i) - now for i in wanted), default=None)
@@ -108,7 +102,7 @@ class PodLabels:
                 labels = told[pod]
                 if labels is not None:
                     found[allocation_id] = labels
-                self._asked_at[allocation_id] = self._clock()
+                self._asked_at[allocation_id] = runtime.monotonic()
         except ApiUnreachable as error:
             self._say(error.message)
             with self._news:

@@ -169,10 +169,10 @@ def read_mapped_files(pid: int, proc: Path = PROC) -> Iterator[tuple[int, str]]:
             yield int(fields[4]), fields[5]
 
 
-def program_name(pid: int, proc: Path = PROC) -> str:
+def program_name(pid: int) -> str:
     """Returns the name of the file that a process runs, empty where nobody may know."""
     try:
-        return os.path.basename(os.readlink(proc / str(pid) / "exe"))
+        return os.path.basename(os.readlink(PROC / str(pid) / "exe"))
     except OSError:
         return ""
 

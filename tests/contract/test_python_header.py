@@ -1,14 +1,13 @@
 """Our declarations of Python's stable ABI say what Python's own header says."""
 
 import shutil
-import subprocess
 import sysconfig
 from pathlib import Path
 
 import pytest
 
 from support import ROOT
-from support.waiting import PATIENCE_S
+from support.ended import run_to_end
 
 OURS = ROOT / "libvgpu/include/python/Python.h"
 THEIRS = Path(sysconfig.get_path("include"), "Python.h")
@@ -26,13 +25,8 @@ def says(ours: str, tmp_path: Path) -> str:
         "#define Py_LIMITED_API 0x030B0000\n#include <Python.h>\n"
         '#define VGPU_WITH_PYTHON_H\n#include "ours.h"\n'
     )
-    return subprocess.run(
-        ["gcc", "-std=gnu11", f"-I{THEIRS.parent}", "-fsyntax-only", "both.c"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
+    return run_to_end(
+        ["gcc", "-std=gnu11", f"-I{THEIRS.parent}", "-fsyntax-only", "both.c"], cwd=tmp_path
     ).stderr
 
 

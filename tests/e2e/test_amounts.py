@@ -5,13 +5,8 @@ import yaml
 
 from support import ROOT
 from support.cluster import amount_pods, install
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 #: What an API server spends on one expression at most, and how much of it ours may take.
 EXPRESSION_BUDGET = 1_000_000
 SHARE = 0.25
@@ -19,20 +14,8 @@ _POD = {"apiVersion": "v1", "kind": "Pod"}
 FORBID = "policy.loneHalves.vgpu=forbid"
 
 
-def wrong_rows(manifests: str, rows: list[amount_pods.Row]) -> list[str]:
-    """What the policies do otherwise than the rows have it, a line for each pod."""
-    asked = [{"name": r.name, "namespace": "team-a", "manifest": r.pod()} for r in rows]
-    wrong = []
-    for row, pod in zip(rows, install.judge(manifests, asked), strict=True):
-        if bool(pod.refused) != bool(row.says) or any(s not in pod.refused for s in row.says):
-            wrong.append(f"{row.name}: wanted {row.says or 'no refusal'}, got {pod.refused!r}")
-        if bool(pod.invalid) != bool(row.impossible) or row.impossible not in pod.invalid:
-            wrong.append(f"{row.name}: {pod.invalid or 'is possible'}")
-    return wrong
-
-
 def test_what_no_node_can_give_is_refused_with_what_is_allowed() -> None:
-    wrong = wrong_rows(install.MANIFESTS.read_text(), amount_pods.ROWS)
+    wrong = install.wrong_rows(install.MANIFESTS.read_text(), amount_pods.ROWS)
 
     assert not wrong, "\n".join(wrong)
 
@@ -44,7 +27,7 @@ def test_the_rule_about_lone_halves_fits_the_types_of_a_pod(version: str) -> Non
 
 
 def test_lone_halves_are_refused_where_the_values_say_so() -> None:
-    wrong = wrong_rows(install.render("--set", FORBID), amount_pods.LONE_ROWS)
+    wrong = install.wrong_rows(install.render("--set", FORBID), amount_pods.LONE_ROWS)
 
     assert not wrong, "\n".join(wrong)
 
@@ -103,13 +86,13 @@ def test_what_the_configs_say_of_lone_halves_is_the_policys(
     given = [f"{key}={value}".replace(",", "\\,") for key, value in values.items()]
     text = install.render(*(argument for one in given for argument in ("--set", one)))
     rows = [amount_pods.Row(f, {"train": {f"{f}-core": 30}}) for f in ("vgpu", "mps")]
-    asked = [{"name": r.name, "namespace": "x", "manifest": r.pod()} for r in rows]
+    asked = [{"name": r.name, "namespace": "x", "manifest": r.pod} for r in rows]
 
     assert {pod.name for pod in install.judge(text, asked) if pod.refused} == forbidden
 
 
 def test_debug_containers_come_into_pods_from_before_the_policy() -> None:
-    pod = amount_pods.Row("", {"train": {"vgpu-core": 150}}).pod()
+    pod = amount_pods.Row("", {"train": {"vgpu-core": 150}}).pod
     pod["spec"]["ephemeralContainers"] = [
         {"name": "debug", "image": "i", "terminationMessagePolicy": "File"}
     ]
@@ -121,8 +104,8 @@ def test_debug_containers_come_into_pods_from_before_the_policy() -> None:
 
 
 def test_actions_and_exempt_namespaces_are_those_of_the_values() -> None:
-    pod = amount_pods.Row("", {"train": {"vgpu-core": 150}}).pod()
-    undone = amount_pods.Row("", {"train": {"vgpu-core": 50}}).pod()
+    pod = amount_pods.Row("", {"train": {"vgpu-core": 150}}).pod
+    undone = amount_pods.Row("", {"train": {"vgpu-core": 50}}).pod
     undone["spec"]["containers"][0]["env"] = [{"name": "VGPU_DIR", "value": "x"}]
     asked = [
         {"name": f"{namespace} {kind}", "namespace": namespace, "manifest": manifest}
@@ -181,7 +164,7 @@ def test_no_part_of_the_rules_could_be_left_out(part: str) -> None:
     text, (old, new) = install.MANIFESTS.read_text(), PARTS[part]
     assert old in text
 
-    assert wrong_rows(text.replace(old, new), amount_pods.ROWS)
+    assert install.wrong_rows(text.replace(old, new), amount_pods.ROWS)
 
 
 def test_pods_of_many_containers_stay_far_below_the_budget() -> None:

@@ -11,13 +11,8 @@ import pytest
 from deviceplugin.cleaning import __main__ as cleaning
 from deviceplugin.cleaning.seen_pods import HOST_PART
 from support.cluster import install
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 ALL = (
     "networkPolicy.enabled=true,scheduler.enabled=true,mutation.enabled=true,"
     "cleanHosts.enabled=true"

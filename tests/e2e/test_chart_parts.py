@@ -11,13 +11,8 @@ from deviceplugin.config.loading import load_config
 from deviceplugin.http.metric_names import METRICS
 from support import ROOT
 from support.cluster import install, policy_pods
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 CONFIGS = ["--set", "configs.default=version: v1,configs.a100-80gb-config=version: v1"]
 
 
@@ -208,15 +203,6 @@ def test_both_pods_mount_the_mps_root_and_are_told_of_it() -> None:
 
 def test_without_an_mps_root_no_pod_knows_of_one() -> None:
     assert "mps-root" not in install.render()
-
-
-def test_a_config_may_say_the_mps_root_that_the_values_say(tmp_path: Path) -> None:
-    config = tmp_path / "config.yaml"
-    config.write_text("version: v1\nflags: {mpsRoot: /run/nvidia/mps/}\n")
-    other = ("--set", "dirs.mpsRoot=/run/nvidia/mps")
-    assert install.objects("--set-file", f"config={config}", *other)
-    config.write_text("version: v1\nflags:\n")
-    assert install.objects("--set-file", f"config={config}", *other)
 
 
 def test_no_pod_with_a_slice_reaches_the_mps_root_of_the_node() -> None:

@@ -13,13 +13,8 @@ import pytest
 import yaml
 
 from support.cluster import install
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 SENTENCES = install.CHART / "templates/_validate.tpl"
 WEBHOOK = "mutation.enabled=true,mutation.mode=webhook"
 SCHEDULER = "scheduler.enabled=true"
@@ -100,7 +95,8 @@ TAKEN = [
     "config=version: v1",
     "existingConfigMap=m,configSelection.enabled=true,configSelection.default=a",
     f"{TWO},configSelection.default=b",
-    "config=flags: {mpsRoot: /mps/x},dirs.mpsRoot=/mps/x",
+    "config=flags: {mpsRoot: /mps/x/},dirs.mpsRoot=/mps/x",
+    "config=version: v1\nflags:,dirs.mpsRoot=/mps/x",
     "config=sharing: {fractional: [{family: vgpu}]},mps.enabled=false",
     "config=sharing: {mps: {}},mps.enabled=false",
     "config=sharing:\\nflags:\\nlabels:",

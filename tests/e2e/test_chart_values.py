@@ -12,14 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from support.cluster import install, kube_schemas
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster import install
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 #: Whatever else a value needs to have an effect, by its beginning.
 NEEDED = {
     "scheduler.": "scheduler.enabled=true",
@@ -253,27 +248,12 @@ def test_every_object_has_the_form_that_kubernetes_asks_for(version: str, tmp_pa
         "grafanaDashboards.enabled=true,policy.strictVisibleDevices.enabled=true,"
         "image.pullSecrets[0].name=key,"
         f"networkPolicy.from.agent{PEERS},networkPolicy.from.scheduler{PEERS},"
-        "networkPolicy.apiServer.cidrs={10.9.0.1/32}"
+        "networkPolicy.apiServer.cidrs={10.9.0.1/32},"
+        "scheduler.tolerations[0].operator=Exists,scheduler.podSelector=a=b"
     )
-    file, wrong = tmp_path / "all.yaml", tmp_path / "wrong.yaml"
-    file.write_text(install.render("--set", values))
-    pod = tmp_path / "pod.yaml"
-    pod.write_text(field(objects(values)[JOB], ENV)[0]["value"])
-    wrong.write_text(file.read_text().replace("policyTypes:", "policyType:"))
-    documents = [*objects(values).values(), {"apiVersion": "v1", "kind": "Pod"}]
-    kinds = {(each["apiVersion"], each["kind"]) for each in documents if each}
-    kube_schemas.write(install.swagger(version), tmp_path, kinds)
+    text, pod = install.render("--set", values), field(objects(values)[JOB], ENV)[0]["value"]
 
-    result = install.kubeconform(tmp_path, file, pod)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "Skipped: 0" in result.stdout
-    assert {"NetworkPolicy", "PriorityClass", "Job"} <= {kind for _, kind in kinds}
-    assert "policyType" in install.kubeconform(tmp_path, wrong).stdout
-
-
-def test_helm_finds_nothing_wrong_with_all_of_it() -> None:
-    values = "networkPolicy.enabled=true,priorityClass.create=true,cleanHosts.enabled=true"
-    result = install.helm("lint", "--strict", str(install.CHART), "--set", values)
-
-    assert result.returncode == 0, result.stdout
-    assert "WARNING" not in result.stdout
+    assert install.misformed(tmp_path, version, text, pod) == ""
+    assert {"NetworkPolicy", "PriorityClass", "Job"} <= {kind for kind, _ in objects(values)}
+    wrong = text.replace("policyTypes:", "policyType:")
+    assert "policyType" in install.misformed(tmp_path, version, wrong)

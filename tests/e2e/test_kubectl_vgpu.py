@@ -24,6 +24,7 @@ from support.cluster import control_plane, kubernetes_versions, stand_in_agents
 from support.cluster.control_plane import ControlPlane, collection
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from support.cluster.stand_in_agents import NAMESPACE, StandInAgent, make_pod, page, remove_pods
+from support.ended import run_to_end
 from support.node.simulated import CONFIG, SimulatedNode
 from support.output_schemas import check
 from support.ports import held_port
@@ -82,14 +83,7 @@ class Cluster:
             "HOME": str(self.base),
             **variables,
         }
-        return subprocess.run(
-            ["kubectl", "vgpu", *arguments],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        return run_to_end(["kubectl", "vgpu", *arguments], env=environment)
 
     def rows(self, verb: str, *arguments: str, status: int = 0) -> list[dict[str, Any]]:
         done = self.vgpu(verb, *arguments, "-o", "json")

@@ -27,8 +27,8 @@ from support.node.real import MARKS
 from support.node.slices import GIB
 from support.waiting import wait_until
 
-SOURCE, MODULE = ROOT / "tests/e2e/kueue", "sigs.k8s.io/kueue"
-KUEUE = GoPrograms(SOURCE, "Kueue", (f"{MODULE}/cmd/kueue",))
+RELEASES, MODULE = ROOT / "tests/e2e/releases", "sigs.k8s.io/kueue"
+KUEUE = GoPrograms("kueue", "Kueue", (f"{MODULE}/cmd/kueue",), module=RELEASES, release=MODULE)
 EXAMPLE = ROOT / "deploy/examples/scheduler/kueue"
 IMAGE, TEAM = "docker.io/library/kueue:test", "team-a"
 #: Four GPUs, as many as the queue's quota of compute is worth.
@@ -86,7 +86,7 @@ def install_kueue(cluster: RealCluster) -> None:
     cluster.helm(
         "install",
         "kueue",
-        str(go_modules.folder_of(SOURCE, MODULE) / "charts/kueue"),
+        str(go_modules.folder_of(RELEASES, MODULE) / "charts/kueue"),
         "--namespace=kueue-system",
         "--create-namespace",
         f"--set={image}.repository={repository},{image}.tag={tag},{image}.pullPolicy=Never",

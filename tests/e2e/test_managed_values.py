@@ -7,18 +7,13 @@ import pytest
 import yaml
 
 from support import ROOT
-from support.cluster import install, kube_schemas
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
+from support.cluster import install
 
 EXAMPLES = ROOT / "deploy/examples/managed"
 FILES = sorted(EXAMPLES.glob("*-values.yaml"))
 PARTS = ("vgpu-agent", "vgpu-mps")
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 
 
 def pods(text: str) -> dict[str, dict[str, Any]]:
@@ -33,15 +28,8 @@ def pods(text: str) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
 def test_every_object_has_the_form_that_its_api_asks_for(file: Path, tmp_path: Path) -> None:
     text = install.render("-f", str(file))
-    objects = [each for each in yaml.load_all(text, yaml.CSafeLoader) if each]
-    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(objects))
-    kinds = {(each["apiVersion"], each["kind"]) for each in objects}
-    kube_schemas.write(install.swagger(install.KUBERNETES[-1]), tmp_path, kinds)
 
-    result = install.kubeconform(tmp_path, tmp_path / "all.yaml")
-
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert ("apps/v1", "DaemonSet") in kinds
+    assert install.misformed(tmp_path, install.KUBERNETES[-1], text) == ""
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name)
@@ -75,9 +63,3 @@ def test_without_a_directory_of_the_driver_nothing_of_it_is_there() -> None:
 
     assert "NVIDIA_DRIVER_ROOT" not in text
     assert "name: driver" not in text
-
-
-def test_the_directory_of_the_driver_is_an_absolute_path() -> None:
-    _, error = install.template("--set", "dirs.driver=nvidia")
-
-    assert "dirs/driver" in error

@@ -12,14 +12,9 @@ import yaml
 
 from deviceplugin.webhook.pod_patch import PodRules, patch
 from support.cluster import install, mutation_pods
-from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
 from support.cluster.json_patch import applied
 
-pytestmark = [
-    pytest.mark.usefixtures("install_programs"),
-    pytest.mark.network,
-    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
-]
+pytestmark = install.MARKS
 
 
 def test_the_policy_adds_what_a_pod_lacks_and_leaves_the_rest() -> None:

@@ -20,9 +20,9 @@ from support.cluster import go_modules, install, kube_schemas
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S, GoPrograms
 
 EXAMPLES = ROOT / "deploy/examples/scheduler"
-READERS = GoPrograms(ROOT / "tests/e2e/scheduling", "the readers of schedulers' files")
+READERS = GoPrograms("scheduling", "the readers of schedulers' files", ("./scheduling",))
 KUEUE = "sigs.k8s.io/kueue"
-REQUIRED = ROOT / "tests/e2e/crds"
+REQUIRED = ROOT / "tests/e2e/releases"
 SCHEDULERS = (
     "kubescheduler.config.k8s.io/v1",
     "batch.volcano.sh/v1alpha1",

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 
 def next_line(process: "subprocess.Popen[str]") -> str:
@@ -30,12 +31,14 @@ def tell(process: "subprocess.Popen[str]", line: str = "") -> None:
 
 
 def start_listening(
-    command: Sequence[str], environment: Mapping[str, str]
+    command: Sequence[str | Path],
+    environment: Mapping[str, str],
+    stderr: int | None = subprocess.PIPE,
 ) -> "subprocess.Popen[str]":
-    """Starts a program with a pipe for each of its streams."""
+    """Starts a program with a pipe for each of its streams, or for all but its stderr."""
     pipe = subprocess.PIPE
     return subprocess.Popen(
-        command, env=dict(environment), text=True, bufsize=1, stdin=pipe, stdout=pipe, stderr=pipe
+        command, env=dict(environment), text=True, bufsize=1, stdin=pipe, stdout=pipe, stderr=stderr
     )
 
 

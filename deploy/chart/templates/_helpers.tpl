@@ -32,6 +32,26 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 
+{{/* Name, namespace and labels of an object. Takes root, name and, of another than ours, namespace. */}}
+{{- define "vgpu.named" -}}
+name: {{ .name }}
+namespace: {{ .namespace | default .root.Values.namespace.name }}
+labels:
+  {{- include "vgpu.labels" .root | nindent 2 }}
+{{- end }}
+
+{{/* Whose rights a binding gives to whom. Takes root, kind, name and, if it has another name, account. */}}
+{{- define "vgpu.granted" -}}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ .kind }}
+  name: {{ .name }}
+subjects:
+  - kind: ServiceAccount
+    name: {{ .account | default .name }}
+    namespace: {{ .root.Values.namespace.name }}
+{{- end }}
+
 {{/* Labels that select the pods of one part; they can never change. Takes root and part. */}}
 {{- define "vgpu.selector" -}}
 app.kubernetes.io/name: vgpu
@@ -124,16 +144,46 @@ replicas. */}}
 apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
-  name: {{ .name }}
-  namespace: {{ .root.Values.namespace.name }}
-  labels:
-    {{- include "vgpu.labels" .root | nindent 4 }}
+  {{- include "vgpu.named" (dict "root" .root "name" .name) | nindent 2 }}
 spec:
   maxUnavailable: 1
   selector:
     matchLabels:
       {{- include "vgpu.selector" (dict "root" .root "part" .part) | nindent 6 }}
 ---
+{{- end }}
+{{- end }}
+
+{{/* Where both DaemonSets see the run directory, and what else lies on the node. */}}
+{{- define "vgpu.run-mounts" -}}
+- name: run
+  mountPath: {{ .Values.dirs.run }}
+  mountPropagation: HostToContainer
+{{- with .Values.dirs.mpsRoot }}
+# Links in the run directory lead here, so it is the same path as on the node.
+- name: mps-root
+  mountPath: {{ . }}
+  mountPropagation: HostToContainer
+{{- end }}
+{{- with .Values.dirs.driver }}
+- name: driver
+  mountPath: {{ include "vgpu.driver-path" $ }}
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{- define "vgpu.node-volumes" -}}
+- name: state
+  hostPath: {path: {{ .Values.dirs.state }}, type: DirectoryOrCreate}
+- name: run
+  hostPath: {path: {{ .Values.dirs.run }}, type: DirectoryOrCreate}
+{{- with .Values.dirs.mpsRoot }}
+- name: mps-root
+  hostPath: {path: {{ . }}, type: DirectoryOrCreate}
+{{- end }}
+{{- with .Values.dirs.driver }}
+- name: driver
+  hostPath: {path: {{ . }}, type: Directory}
 {{- end }}
 {{- end }}
 

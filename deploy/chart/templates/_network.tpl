@@ -1,12 +1,4 @@
-{{/* Parts of the network policies. The first two take root and part. */}}
-
-{{- define "vgpu.network.metadata" -}}
-name: {{ .root.Release.Name }}-{{ .part }}
-namespace: {{ .root.Values.namespace.name }}
-labels:
-  {{- include "vgpu.labels" .root | nindent 2 }}
-{{- end }}
-
+{{/* Pods of a network policy. Takes root and part. */}}
 {{- define "vgpu.network.pods" -}}
 podSelector:
   matchLabels:

@@ -30,20 +30,14 @@ given (the secret of the values) and certManager.
 apiVersion: cert-manager.io/v1
 kind: Issuer
 metadata:
-  name: {{ .name }}
-  namespace: {{ .root.Values.namespace.name }}
-  labels:
-    {{- include "vgpu.labels" .root | nindent 4 }}
+  {{- include "vgpu.named" (dict "root" .root "name" .name) | nindent 2 }}
 spec:
   selfSigned: {}
 ---
 apiVersion: cert-manager.io/v1
 kind: Certificate
 metadata:
-  name: {{ .name }}
-  namespace: {{ .root.Values.namespace.name }}
-  labels:
-    {{- include "vgpu.labels" .root | nindent 4 }}
+  {{- include "vgpu.named" (dict "root" .root "name" .name) | nindent 2 }}
 spec:
   secretName: {{ include "vgpu.tls.secret" . }}
   dnsNames: [{{ join ", " .hosts }}]
@@ -55,10 +49,7 @@ apiVersion: v1
 kind: Secret
 type: kubernetes.io/tls
 metadata:
-  name: {{ include "vgpu.tls.secret" . }}
-  namespace: {{ .root.Values.namespace.name }}
-  labels:
-    {{- include "vgpu.labels" .root | nindent 4 }}
+  {{- include "vgpu.named" (dict "root" .root "name" (include "vgpu.tls.secret" .)) | nindent 2 }}
 data:
   {{- range $key, $value := .made }}
   {{ $key }}: {{ $value }}

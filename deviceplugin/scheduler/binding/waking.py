@@ -141,7 +141,7 @@ class Waker:
                 said = error.message
 
 
-def wake_up(api: ApiServer, namespace: str, name: str = NAME) -> None:
+def wake_up(api: ApiServer, namespace: str) -> None:
     """Makes the object that kube-scheduler takes for something that happened.
 
     Raises:
@@ -150,7 +150,7 @@ def wake_up(api: ApiServer, namespace: str, name: str = NAME) -> None:
     """
     folder = f"/apis/storage.k8s.io/v1/namespaces/{namespace}/csistoragecapacities"
     try:
-        call(api, "DELETE", f"{folder}/{name}")
+        call(api, "DELETE", f"{folder}/{NAME}")
     except ApiRefused as error:
         if error.status != HTTPStatus.NOT_FOUND:
             raise
@@ -162,8 +162,8 @@ def wake_up(api: ApiServer, namespace: str, name: str = NAME) -> None:
             {
                 "apiVersion": "storage.k8s.io/v1",
                 "kind": "CSIStorageCapacity",
-                "metadata": {"name": name},
-                "storageClassName": name,
+                "metadata": {"name": NAME},
+                "storageClassName": NAME,
             },
         )
     except ApiRefused as error:

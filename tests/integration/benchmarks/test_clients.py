@@ -102,32 +102,6 @@ def test_a_player_launches_one_block_that_works(recorder: Path, tmp_path: Path) 
     assert found == {(LOOP_KERNEL_NS, LOOP_KERNEL_NS * PER_MS // 10**6, 1)}
 
 
-@pytest.mark.parametrize(
-    ("name", "argument", "why"),
-    [
-        ("calls_client", "rounds_per_ms=0", "must be none, or rounds_per_ms=NUMBER from 1 on"),
-        ("calls_client", "rounds=1", "must be none, or rounds_per_ms=NUMBER from 1 on"),
-        ("turns_client", "rounds_per_ms=0", "is not kernel_ns (1 to 100000), rounds_per_ms (from"),
-        ("share_client", "rounds_per_ms=x", "rounds_per_ms, blocks, threads, waves (from 1 on)"),
-        ("share_client", "waves=0", "rounds_per_ms, blocks, threads, waves (from 1 on)"),
-        ("trace_client", "rounds_per_ms=0", "'rounds_per_ms=0': must be a number from 1 on"),
-    ],
-)
-def test_a_rate_that_is_none_is_refused(recorder: Path, name: str, argument: str, why: str) -> None:
-    program = build_client(name, recorder, *(PLAYER[1:] if name == PLAYER[0] else ()))
-
-    result = subprocess.run(
-        [program, argument],
-        env={"LD_LIBRARY_PATH": str(program.parent)},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-
-    assert result.returncode == 2
-    assert why in result.stderr
-
-
 @pytest.fixture(scope="module")
 def gpu() -> Iterator[SimulatedGpu]:
     profile = replace(PROFILES["h100-80g"], calibration=find_calibration("h100"))

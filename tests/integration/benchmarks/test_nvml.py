@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 
 from libvgpu.sim import Machine
 from support import CLIENT_PATH
-from support.waiting import PATIENCE_S
+from support.ended import run_to_end
 
 CODE = """
 import json, os
@@ -32,13 +31,9 @@ with open_nvml() as nvml:
 
 
 def test_a_gpu_and_its_processes_are_told_as_they_are(costly_machine: Machine) -> None:
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-c", CODE],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
         env=costly_machine.environment({**os.environ, "PYTHONPATH": CLIENT_PATH}),
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     told, (device,) = json.loads(done.stdout), costly_machine.devices

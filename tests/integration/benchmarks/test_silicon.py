@@ -6,7 +6,6 @@ that ran there, or one much like those that are.
 """
 
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -14,7 +13,6 @@ import pytest
 
 from benchmarks.figure import judge
 from benchmarks.gpu import SimulatedGpu, simulated_gpu
-from benchmarks.nulldriver import build_client
 from benchmarks.silicon import memory
 from benchmarks.silicon.bench import Bench, Window, open_bench
 from benchmarks.silicon.calls import CALL_ROWS, measure_calls
@@ -28,7 +26,6 @@ from benchmarks.silicon.turns import TurnRow, measure_turns
 from libvgpu import artifacts
 from libvgpu.sim import PROFILES
 from libvgpu.sim.calibration import find_calibration
-from support.waiting import PATIENCE_S
 
 H100 = replace(PROFILES["h100-80g"], calibration=find_calibration("h100"))
 SHARES = (
@@ -163,22 +160,3 @@ def test_a_turn_is_as_long_as_on_silicon(gpu: SimulatedGpu, rounds_per_ms: int) 
     found = measure_turns(gpu, rounds_per_ms, WINDOW, [TurnRow(2, 100)])
 
     assert judge(found) == []
-
-
-@pytest.mark.parametrize("argument", ["kernel_ns=100001", "ms=", "ms=0", "ms=1x", "turns=3"])
-def test_turns_of_wrong_arguments_are_refused(
-    gpu: SimulatedGpu, argument: str, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    driver = tmp_path_factory.mktemp("turns") / "libcuda.so.1"
-    driver.symlink_to(gpu.driver)
-
-    result = subprocess.run(
-        [build_client("turns_client", driver), argument],
-        env=gpu.environment({}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-
-    assert result.returncode == 2
-    assert f"argument '{argument}' is not kernel_ns" in result.stderr

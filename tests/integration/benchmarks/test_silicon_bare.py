@@ -23,6 +23,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.calibration import find_calibration
 from support import ROOT
+from support.ended import run_to_end
 from support.waiting import PATIENCE_S
 
 PACKAGES = ("cffi", "_cffi_backend", "click", "pynvml", "yaml", "msgspec", "rich", "psutil")
@@ -42,14 +43,11 @@ class Bare:
     environment: Mapping[str, str]
 
     def run(self, *arguments: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
+        return run_to_end(
             [self.python, *arguments],
             cwd=ROOT,
             env={**self.environment, **variables},
-            capture_output=True,
-            text=True,
             timeout=RUN_SECONDS,
-            check=False,
         )
 
     def measure(self, *options: str, **variables: str) -> "subprocess.CompletedProcess[str]":

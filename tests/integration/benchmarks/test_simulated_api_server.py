@@ -2,16 +2,11 @@
 
 import json
 import ssl
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import httpx2
 import pytest
-from lightkube.models.coordination_v1 import LeaseSpec
-from lightkube.models.meta_v1 import ObjectMeta
-from lightkube.resources.coordination_v1 import Lease
-from lightkube.types import PatchType
 
 from benchmarks.simulated_cluster import pod_calls
 from benchmarks.simulated_cluster.api_server import SimulatedApiServer
@@ -183,48 +178,3 @@ def test_it_goes_away_and_comes_back_with_what_it_kept(server: SimulatedApiServe
         api.pod("default", "a")
     server.start()
     assert server.port == port and api.pod("default", "a") is not None
-
-
-def test_who_has_no_token_is_refused(server: SimulatedApiServer) -> None:
-    server.token = "another"
-    with pytest.raises(ApiRefused) as refused:
-        server.api().pod("default", "a")
-    assert refused.value.status == 401
-
-
-def test_leases_by_the_client_that_agents_use(server: SimulatedApiServer) -> None:
-    api = server.api()
-    made = api.ask(
-        lambda client: client.create(
-            Lease(metadata=ObjectMeta(name="n", namespace="default"), spec=LeaseSpec())
-        )
-    )
-    patch = {"metadata": {"annotations": {"a": "b"}}}
-    api.ask(
-        lambda client: client.patch(
-            Lease, "n", patch, namespace="default", patch_type=PatchType.MERGE
-        )
-    )
-    found = list(api.ask(lambda client: list(client.list(Lease, namespace="*"))))
-    assert [each.metadata.annotations for each in found if each.metadata] == [{"a": "b"}]
-    with pytest.raises(ApiRefused) as refused:
-        api.ask(lambda client: client.replace(made))
-    assert refused.value.status == 409
-
-
-def test_many_clients_at_once(server: SimulatedApiServer) -> None:
-    for number in range(200):
-        create(server, f"p{number:03}")
-    counts: list[int] = []
-
-    def read() -> None:
-        client = Client(server)
-        for _ in range(5):
-            counts.append(len(client.ask("GET", "/api/v1/pods")["items"]))
-
-    readers = [threading.Thread(target=read) for _ in range(20)]
-    for each in readers:
-        each.start()
-    for each in readers:
-        each.join(PATIENCE_S)
-    assert counts == [200] * 100

@@ -5,14 +5,13 @@ A process with mounts and process ids of its own is the node, as in `test_run_di
 
 import os
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from support import ROOT
-from support.waiting import PATIENCE_S
+from support.ended import run_to_end
 
 pytestmark = [
     pytest.mark.root,
@@ -47,14 +46,7 @@ def on_a_node(base: Path, *steps: str) -> tuple[int, str]:
         ]
     ).format(base=base, python=shlex.quote(sys.executable))
     options = ("--mount", "--pid", "--fork", "--mount-proc", "--kill-child")
-    result = subprocess.run(
-        ["unshare", *options, "sh", "-euc", node],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    result = run_to_end(["unshare", *options, "sh", "-euc", node], cwd=ROOT)
     if "unshare failed" in result.stderr:
         pytest.skip(f"no namespaces here: {result.stderr.strip()}")
     said = base / "said"

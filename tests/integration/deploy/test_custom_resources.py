@@ -14,7 +14,7 @@ from support import ROOT
 from support.cluster import go_modules, kube_schemas
 
 EXAMPLES = ROOT / "deploy/examples"
-REQUIRED = ROOT / "tests/e2e/crds"
+REQUIRED = ROOT / "tests/e2e/releases"
 KUEUE, RAY = "sigs.k8s.io/kueue", "github.com/ray-project/kuberay/ray-operator"
 #: Where each module has the definition of a kind, by the plural of its name.
 DEFINITIONS = {

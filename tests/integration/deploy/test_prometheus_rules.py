@@ -7,7 +7,6 @@ that the agent and the extender export.
 
 import re
 import shutil
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,6 +30,7 @@ from support.cluster.rule_cases import (
     series,
     step_s,
 )
+from support.ended import run_to_end
 
 
 @pytest.fixture(autouse=True)
@@ -40,13 +40,7 @@ def tool() -> None:
 
 
 def test_the_tool_accepts_the_rules() -> None:
-    done = subprocess.run(
-        ["promtool", "check", "rules", str(RULES)],
-        capture_output=True,
-        text=True,
-        timeout=TOOL_S,
-        check=False,
-    )
+    done = run_to_end(["promtool", "check", "rules", str(RULES)], timeout=TOOL_S)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -7,7 +7,6 @@ own that are the node's peers is the container, as ``mountPropagation: Bidirecti
 import os
 import shlex
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 
 from support import ROOT
 from support.cluster import install
-from support.waiting import PATIENCE_S
+from support.ended import run_to_end
 
 pytestmark = [
     pytest.mark.root,
@@ -67,7 +66,7 @@ def on_a_node(base: Path, *steps: str) -> list[str]:
             *steps,
         ]
     )
-    result = subprocess.run(
+    result = run_to_end(
         ["unshare", "--mount", "--pid", "--fork", "--mount-proc", "sh", "-euc", node],
         env={
             "PATH": f"{base}:{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -76,10 +75,6 @@ def on_a_node(base: Path, *steps: str) -> list[str]:
             "RUN_DIR": f"{base}/run/vgpu",
             "RUN_DIR_SIZE": "8M",
         },
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
     )
     if "unshare failed" in result.stderr:
         pytest.skip(f"no namespaces here: {result.stderr.strip()}")

@@ -14,8 +14,8 @@ from libvgpu._build import build_library
 from libvgpu._compile import Compiler, compile_all, find_compiler, link, said_of
 from libvgpu.errors import VgpuError
 from support import ROOT
+from support.ended import run_to_end
 from support.shim.symbols import exports
-from support.waiting import PATIENCE_S
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -150,14 +150,10 @@ def test_a_python_without_packages_builds_the_shim(tmp_path: Path) -> None:
     library = checkout / "libvgpu/libvgpu.so"
 
     def build(target: str, **variables: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
+        return run_to_end(
             [python, "-m", "libvgpu._build", target],
             cwd=checkout,
-            timeout=PATIENCE_S,
             env={"PATH": f"{quick.parent}:{os.environ['PATH']}", **variables},
-            capture_output=True,
-            text=True,
-            check=False,
         )
 
     first = build("shim")

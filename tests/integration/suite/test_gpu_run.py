@@ -18,10 +18,10 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, parse_spec
 from libvgpu.sim.calibration import find_calibration
 from support import CLIENT_PATH, ROOT, warm
+from support.ended import run_to_end
 from support.exercise.runner import exercises_of, families, measures
 from support.lines import expect
 from support.shim.slices import Slice
-from support.waiting import PATIENCE_S
 
 #: What one real GPU cannot do with the settings that it comes with.
 SKIPPED = {
@@ -135,14 +135,7 @@ def test_no_other_run_of_tests_takes_a_gpu(chosen: list[str]) -> None:
 
 
 def look(environment: Mapping[str, str]) -> str:
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK],
-        env={**environment, "PYTHONPATH": CLIENT_PATH},
-        text=True,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-c", LOOK], env={**environment, "PYTHONPATH": CLIENT_PATH})
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from libvgpu.artifacts import PACKAGE
+from support.ended import run_to_end
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.demo.children import Children, tool_environment
 from vgpuctl.demo.container import can_isolate
@@ -269,13 +270,9 @@ def test_a_terminated_demo_cleans_up_with_the_shells_status(start: Start) -> Non
 
 
 def test_a_directory_without_examples_is_refused_in_words(tmp_path: Path) -> None:
-    result = subprocess.run(
+    result = run_to_end(
         [sys.executable, "-m", "vgpuctl", "demo", "--examples", str(tmp_path)],
         env=tool_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
     )
 
     assert result.returncode == 2

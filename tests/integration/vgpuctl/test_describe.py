@@ -1,6 +1,5 @@
 """`vgpuctl describe` as typed, on a simulated machine, with the agent and without it."""
 
-import json
 import os
 import subprocess
 import tempfile
@@ -14,6 +13,7 @@ import pytest
 from deviceplugin.testing import AdmissionFailed
 from support import warm
 from support.node.simulated import SimulatedNode
+from support.output_schemas import check
 from support.suite.leftovers import MARK
 from support.suite.own_folder import SHORT
 from support.waiting import PATIENCE_S, wait_until
@@ -49,7 +49,7 @@ class DescribedNode:
     def described(self, *arguments: str) -> list[dict[str, Any]]:
         done = self.vgpuctl("describe", *arguments, "-o", "json")
         assert done.returncode == 0, done.stderr
-        return list(json.loads(done.stdout))
+        return check("describe", done.stdout)
 
 
 @pytest.fixture(scope="module")

@@ -6,6 +6,7 @@ keeps to its schema, and every verb with ``-o`` has one.
 
 import contextlib
 import fcntl
+import json
 import os
 import pty
 import re
@@ -24,7 +25,7 @@ import pytest
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice
 from deviceplugin.store.event_file import EventFile
-from support import ROOT, warm
+from support import CLIENT_PATH, ROOT, warm
 from support.node.simulated import SimulatedNode
 from support.output_schemas import check
 from support.waiting import PATIENCE_S, wait_until
@@ -97,6 +98,17 @@ CALLS = {
     "demo": Call("demo --examples {base}", "holds no mps-half/pod.yaml", "", 2, 2),
 }
 AS_JSON = {**CALLS, "set": Call("set mine --core 10", "core_percent")}
+#: What is shown in another way by the same verb.
+ALSO_AS_JSON = ("describe mine", "describe 0", "set mine --memory 1GiB")
+#: It holds memory, was refused some, and stays.
+CLIENT = """
+from support.shim.cuda_client import *
+check(driver.cuInit(0))
+open_context()
+check(driver.cuMemAlloc(64 << 20))
+driver.cuMemAlloc(64 << 30)
+time.sleep(600)
+"""
 
 
 def leaves(
@@ -130,23 +142,31 @@ class Node:
             "VGPU_STATE_DIR": f"{base}/s",
             "VGPU_KUBELET_DIR": f"{base}/k",
             "XDG_RUNTIME_DIR": f"{base}/u",
+            "PYTHONPATH": CLIENT_PATH,
         }
         (base / "u").mkdir(mode=0o700)
         self.node.devices(self.node.admit("train", vgpu_core=30, vgpu_memory=4))
         wait_until(lambda: "default/train/c" in self.vgpuctl(["ps"]).stdout, "the pod is known")
-        words = "run --gpu 1 --memory 2GiB --core 50 --name mine -- sleep 600"
-        self.programs = [self._start(words), self._start("sim run --fast t4@every -- sleep 600")]
-        wait_until(lambda: "mine" in self.vgpuctl(["ps"]).stdout, "the run is there")
+        run = ["run", "--gpu", "1", "--memory", "2GiB", "--core", "50", "--name", "mine", "--"]
+        self.programs = [
+            self._start(*run, sys.executable, "-c", CLIENT),
+            self._start(*["sim", "run", "--fast", "t4@every", "--", "sleep", "600"]),
+        ]
+        wait_until(self._was_refused, "the run is there")
         wait_until(lambda: "@every" in self.vgpuctl(["sim", "list"]).stdout, "the machine is there")
         if state == STOPPED:
             self.node.stop_agent()
         refused = Notice(EventReason.ALLOCATION_REFUSED, "no room", Owner("default", "other", "c"))
         EventFile(base / "s").add(refused)
 
-    def _start(self, words: str) -> "subprocess.Popen[bytes]":
+    def _start(self, *words: str) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
-            [sys.executable, "-m", "vgpuctl", *words.split()], cwd=ROOT, env=self.environment
+            [sys.executable, "-m", "vgpuctl", *words], cwd=ROOT, env=self.environment
         )
+
+    def _was_refused(self) -> bool:
+        rows = json.loads(self.vgpuctl(["ps", "-o", "json"]).stdout)
+        return any(row["last_refusal"] for row in rows)
 
     def vgpuctl(self, words: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         return warm.run(["-m", "vgpuctl", *words], self.environment)
@@ -191,7 +211,11 @@ def test_each_does_what_it_is_for_or_says_what_it_lacks(node: Node) -> None:
     """One after the other, then each with JSON and on a narrow terminal: a node takes longest."""
     problems = {
         **{verb: _what_it_does(node, verb) for verb in CALLS},
-        **{f"{verb} -o json": _what_it_writes(node, verb) for verb in WITH_JSON},
+        **{f"{verb} -o json": _what_it_writes(node, verb, AS_JSON[verb]) for verb in WITH_JSON},
+        **{
+            f"{words} -o json": _what_it_writes(node, words.split()[0], Call(words, ""))
+            for words in ALSO_AS_JSON
+        },
         **{f"{verb}, 20 columns": _what_it_draws(node, verb) for verb in CALLS},
     }
     assert {what: problem for what, problem in problems.items() if problem} == {}
@@ -206,8 +230,8 @@ def _what_it_does(node: Node, verb: str) -> str:
     return problem
 
 
-def _what_it_writes(node: Node, verb: str) -> str:
-    done, problem = node.call(AS_JSON[verb], "-o", "json")
+def _what_it_writes(node: Node, verb: str, call: Call) -> str:
+    done, problem = node.call(call, "-o", "json")
     if problem:
         return problem
     if done.returncode and NO_AGENT in done.stderr:

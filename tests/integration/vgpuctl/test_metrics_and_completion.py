@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from support import ROOT, warm
+from support.ended import run_to_end
 from support.node.in_process import InProcessNode
-from support.waiting import PATIENCE_S
 
 
 def vgpuctl(*arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
@@ -64,12 +64,9 @@ def test_bash_completes_verbs_and_options(tmp_path: Path) -> None:
     )
 
     def completed(words: str, at: int) -> set[str]:
-        done = subprocess.run(
+        done = run_to_end(
             [bash, "-c", asked.format(words=words, at=at)],
             env={"PATH": f"{tools}:/usr/bin:/bin", "PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
             check=True,
         )
         return set(done.stdout.split())
@@ -88,13 +85,9 @@ def test_an_error_of_our_own_is_a_sentence_and_debug_shows_where(
     )
 
     def said(*words: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run(
+        return run_to_end(
             [sys.executable, "-m", "vgpuctl", *words, f"--run-dir={tmp_path}"],
             env=os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
         )
 
     done = said("ps")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu import allocation_dirs, region
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import DeviceLimit
+from support.made_slices import make_slice
 from support.suite.own_folder import SHORT
 from vgpuctl.__main__ import main
 
@@ -46,12 +46,7 @@ def odd(request: pytest.FixtureRequest) -> Iterator[Path]:
         socket.socket(socket.AF_UNIX) as agent,
     ):
         folder = Path(name)
-        directory = folder / "allocations" / "pod"
-        directory.parent.mkdir()
-        limits = ContainerLimits("pod", Family.VGPU, (DeviceLimit("GPU-x", 1 << 30),))
-        region.create(directory, limits)
-        meta = allocation_dirs.AllocationMeta("pod", "vgpu", "kubelet", 1000.0)
-        allocation_dirs.write_meta(directory, meta)
+        make_slice(folder, "pod", DeviceLimit("GPU-x", 1 << 30))
         agent.bind(f"{name}/agent.sock")
         agent.listen(20)
         server = threading.Thread(target=serve, args=(agent, ANSWERS[request.param]), daemon=True)

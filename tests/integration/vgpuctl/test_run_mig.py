@@ -1,7 +1,6 @@
 """`vgpuctl run` on MIG devices: a slice of one, by its UUID or its number on the GPU."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support import CLIENT_PATH, warm
+from support.user_home import UserHome
 from support.waiting import PATIENCE_S
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -47,26 +46,11 @@ print(json.dumps(spinner.share_percent(2.0, wait_each=True)))
 """
 
 
-class Ctl:
+class Ctl(UserHome):
     """`vgpuctl` with its run directory and machines below one folder."""
 
-    def __init__(self, home: Path) -> None:
-        (home / "runtime").mkdir(mode=0o700)
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "XDG_RUNTIME_DIR": str(home / "runtime"),
-            "VGPU_RUN_DIR": str(home / "run"),
-            "PYTHONPATH": CLIENT_PATH,
-        }
-
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "vgpuctl", *arguments]
-        pipe = subprocess.PIPE
-        return subprocess.Popen(command, env=self.environment, stdout=pipe, stderr=pipe, text=True)
-
     def __call__(self, *arguments: str) -> tuple[int, str, str]:
-        done = warm.run(["-m", "vgpuctl", *arguments], self.environment)
+        done = self.vgpuctl(*arguments)
         return done.returncode, done.stdout, done.stderr
 
     def said(self, *arguments: str) -> Any:
@@ -105,7 +89,9 @@ def test_a_mig_device_gives_its_limit(ctl: Ctl, uuids: list[str], by_number: boo
 def test_shares_of_a_mig_device_are_held_and_another_is_free(ctl: Ctl, uuids: list[str]) -> None:
     asked = [(uuids[0], 20), (uuids[0], 50), (uuids[1], 100)]
     runs = [
-        ctl.start(*on_part(uuid, "--memory", "1GiB", "--core", str(core)), SHARE)
+        ctl.start(
+            *on_part(uuid, "--memory", "1GiB", "--core", str(core)), SHARE, stderr=subprocess.PIPE
+        )
         for uuid, core in asked
     ]
 

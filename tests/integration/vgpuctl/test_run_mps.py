@@ -17,9 +17,9 @@ from libvgpu.artifacts import SIM_BINARY_DIR
 from libvgpu.errors import MpsError, UsageError
 from libvgpu.limits import Family
 from libvgpu.sim import PROFILES, Machine
-from support import CLIENT_PATH, warm
 from support.lines import next_line
 from support.sim.mps_control import TOOL, Control, is_gone
+from support.user_home import UserHome
 from support.waiting import PATIENCE_S, wait_until
 from vgpuctl.run import mps_server
 
@@ -38,35 +38,21 @@ print(*cuda.cuCtxSetCurrent(context), *cuda.cuMemAlloc(1 << 20)[:1], flush=True)
 """
 
 
-class MpsRuns:
+class MpsRuns(UserHome):
     """`vgpuctl run` of one user on one simulated machine of two GPUs."""
 
     def __init__(self, home: Path) -> None:
-        self.run_dir = home / "run"
-        (home / "runtime").mkdir(mode=0o700)
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "XDG_RUNTIME_DIR": str(home / "runtime"),
-            "VGPU_RUN_DIR": str(self.run_dir),
-            "PYTHONPATH": CLIENT_PATH,
-        }
+        super().__init__(home)
         self.started: list[subprocess.Popen[str]] = []
 
-    def command(self, *options: str, machine: str = "t4*2@box") -> list[str]:
+    def command(self, *options: str) -> list[str]:
         size = () if "--memory" in options else ("--memory", "1GiB")  # else the first has it all
-        return ["-m", "vgpuctl", "run", "--simulate", machine, *size, *options]
+        return ["run", "--simulate", "t4*2@box", *size, *options]
 
-    def start(self, *options: str) -> tuple[subprocess.Popen[str], list[str]]:
+    def stay(self, *options: str) -> tuple[subprocess.Popen[str], list[str]]:
         """Starts one whose program stays; returns it and what the program said."""
-        process = subprocess.Popen(
-            [sys.executable, *self.command("--mps", *options), "--", sys.executable, "-c", CLIENT],
-            env=self.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            process_group=0,  # the kernel does not stop an orphaned one, which ours may be
-        )
+        words = self.command("--mps", *options)
+        process = self.start(*words, "--", sys.executable, "-c", CLIENT)
         self.started.append(process)
         return process, next_line(process).split()
 
@@ -78,7 +64,7 @@ class MpsRuns:
 
     def __call__(self, *options: str, **variables: str) -> subprocess.CompletedProcess[str]:
         shown = ("sh", "-c", "echo $CUDA_MPS_PIPE_DIRECTORY")
-        return warm.run([*self.command(*options), "--", *shown], self.environment | variables)
+        return self.vgpuctl(*self.command(*options), "--", *shown, **variables)
 
     def daemons(self) -> list[int]:
         """Returns the daemons that runs have started here, by their own word."""
@@ -108,9 +94,9 @@ def control(short_path: Path, tmp_path: Path) -> Control:
 
 
 def test_runs_of_a_gpu_share_a_server_and_the_last_one_ends_it(runs: MpsRuns) -> None:
-    first, said = runs.start("--core", "30")
-    second, said_too = runs.start("--core", "70")
-    other, _ = runs.start("--gpu", "1")
+    first, said = runs.stay("--core", "30")
+    second, said_too = runs.stay("--core", "70")
+    other, _ = runs.stay("--gpu", "1")
     (pipe,) = {said[3], said_too[3]}
     assert (said[1:3], said_too[1:3]) == (["1", "None"], ["1", "None"])
     assert len(runs.daemons()) == 2  # one for each GPU
@@ -130,12 +116,11 @@ def test_runs_of_a_gpu_share_a_server_and_the_last_one_ends_it(runs: MpsRuns) ->
 
 
 def test_ps_and_doctor_say_that_they_share_a_server(runs: MpsRuns) -> None:
-    process, (_, _, _, pipe) = runs.start("--core", "30")
+    process, (_, _, _, pipe) = runs.stay("--core", "30")
     uuid = Path(pipe).parent.name
 
     def said(*words: str) -> Any:
-        done = warm.run(["-m", "vgpuctl", *words, "-o", "json"], runs.environment)
-        return json.loads(done.stdout)
+        return json.loads(runs.vgpuctl(*words, "-o", "json").stdout)
 
     assert [row["concurrency"] for row in said("ps")] == ["mps"]
     doctor = ("doctor", "--run-dir", str(runs.run_dir))
@@ -239,7 +224,7 @@ def test_the_default_directory_counts_where_nothing_is_simulated(
 
 
 def test_what_a_killed_run_left_is_ended_by_the_next(runs: MpsRuns) -> None:
-    process, _ = runs.start()
+    process, _ = runs.stay()
     (daemon,) = runs.daemons()
     process.kill()
     process.wait(PATIENCE_S)
@@ -265,7 +250,7 @@ def test_a_process_that_has_the_daemons_number_by_now_is_left_alone(runs: MpsRun
 
 
 def test_the_daemon_has_no_signals_held_back(runs: MpsRuns) -> None:
-    process, _ = runs.start()
+    process, _ = runs.stay()
     (daemon,) = runs.daemons()
 
     status = Path(f"/proc/{daemon}/status").read_text()

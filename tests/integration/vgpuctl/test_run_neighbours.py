@@ -4,67 +4,44 @@ import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 from libvgpu import region
-from libvgpu.limits import ComputeMode
-from support import CLIENT_PATH, warm
+from libvgpu.limits import ComputeMode, DeviceLimit
 from support.lines import next_line
 from support.shim.grants import FREE, NONE, grant_mode
+from support.user_home import UserHome
 from support.waiting import bar, wait_until
 
 TAKEOVER_S = 1.0
 
 
-class NeighbourRuns:
+class NeighbourRuns(UserHome):
     """`vgpuctl run` of one user on one simulated machine of two GPUs."""
 
     def __init__(self, home: Path) -> None:
-        self.run_dir = home / "run"
-        (home / "runtime").mkdir(mode=0o700)
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "XDG_RUNTIME_DIR": str(home / "runtime"),
-            "VGPU_RUN_DIR": str(self.run_dir),
-            "PYTHONPATH": CLIENT_PATH,
-        }
+        super().__init__(home)
         self.started: list[subprocess.Popen[str]] = []
 
     def words(self, *options: str) -> list[str]:
         size = () if "--memory" in options else ("--memory", "1GiB")  # else the first has it all
-        return ["-m", "vgpuctl", "run", "--simulate", "t4*2@box", *size, *options]
+        return ["run", "--simulate", "t4*2@box", *size, *options]
 
-    def start(self, *options: str) -> subprocess.Popen[str]:
+    def stay(self, *options: str) -> subprocess.Popen[str]:
         """Starts one that stays, and returns once its command runs."""
-        process = subprocess.Popen(
-            [
-                sys.executable,
-                *self.words(*options),
-                "--",
-                "sh",
-                "-c",
-                "echo $VGPU_DIR; exec sleep 60",
-            ],
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            text=True,
-            process_group=0,  # the kernel does not stop an orphaned one, which ours may be
-        )
-        self.started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith(str(self.run_dir))
-        return process
+        return self.stay_as(self.words(*options))
+
+    def stay_as(self, words: Sequence[str]) -> subprocess.Popen[str]:
+        """Starts one that stays, of just these words."""
+        self.started.append(self.start(*words, "--", "sh", "-c", "echo $VGPU_DIR; exec sleep 60"))
+        assert next_line(self.started[-1]).startswith(str(self.run_dir))
+        return self.started[-1]
 
     def __call__(self, *options: str) -> subprocess.CompletedProcess[str]:
-        return warm.run([*self.words(*options), "--", "true"], self.environment)
-
-    def vgpuctl(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return warm.run(["-m", "vgpuctl", *words], self.environment)
+        return self.vgpuctl(*self.words(*options), "--", "true")
 
     def arbitrating(self, process: subprocess.Popen[str]) -> int:
         """Returns how many GPUs a run has the lock of; it has that file open just as long."""
@@ -80,12 +57,12 @@ class NeighbourRuns:
         """The modes of the grants of all slices' first GPUs."""
         return [grant_mode(directory) for directory in (self.run_dir / "allocations").iterdir()]
 
-    def uuids(self) -> list[str]:
-        """The GPUs of the slices, those made first first."""
+    def limits(self) -> list[DeviceLimit]:
+        """The limits of the slices' first GPUs, those made first first."""
         directories = sorted(
             (self.run_dir / "allocations").iterdir(), key=lambda d: d.stat().st_ctime_ns
         )
-        return [region.read_limits(d).limits.devices[0].uuid for d in directories]
+        return [region.read_limits(d).limits.devices[0] for d in directories]
 
 
 @pytest.fixture
@@ -103,8 +80,8 @@ def test_one_run_has_the_gpu_and_the_next_takes_over_when_it_ends(
     runs: NeighbourRuns, last_signal: signal.Signals, most_s: float
 ) -> None:
     # GIVEN three slices of one GPU and a fourth that is alone on another
-    three = [runs.start("--core", percent) for percent in ("20", "30", "50")]
-    alone = runs.start("--gpu", "1", "--core", "100")
+    three = [runs.stay("--core", percent) for percent in ("20", "30", "50")]
+    alone = runs.stay("--gpu", "1", "--core", "100")
     wait_until(lambda: sum(runs.arbitrating(run) for run in three) == 1)
     (holder,) = (run for run in three if runs.arbitrating(run))
     others = [run for run in three if run is not holder]
@@ -124,13 +101,13 @@ def test_one_run_has_the_gpu_and_the_next_takes_over_when_it_ends(
 
 
 def test_a_run_of_a_fixed_share_that_is_alone_runs_no_arbiter(runs: NeighbourRuns) -> None:
-    strict = runs.start("--core", "30")
-    elastic = runs.start("--gpu", "1", "--core", "30", "--compute", "elastic")
+    strict = runs.stay("--core", "30")
+    elastic = runs.stay("--gpu", "1", "--core", "30", "--compute", "elastic")
 
     wait_until(lambda: runs.arbitrating(elastic) == 1)
     assert runs.arbitrating(strict) == 0
 
-    neighbour = runs.start("--core", "30")
+    neighbour = runs.stay("--core", "30")
     wait_until(lambda: runs.arbitrating(strict) + runs.arbitrating(neighbour) == 1)
     wait_until(lambda: runs.grants() == [FREE, FREE, FREE])
     neighbour.terminate()
@@ -140,9 +117,9 @@ def test_a_run_of_a_fixed_share_that_is_alone_runs_no_arbiter(runs: NeighbourRun
 
 
 def test_a_sum_above_the_whole_gpu_is_refused_in_a_sentence(runs: NeighbourRuns) -> None:
-    runs.start("--core", "30")
-    runs.start("--core", "40", "--compute", "elastic")
-    uuid = runs.uuids()[0]
+    runs.stay("--core", "30")
+    runs.stay("--core", "40", "--compute", "elastic")
+    uuid = runs.limits()[0].uuid
 
     refused = runs("--core", "31")
 
@@ -153,7 +130,7 @@ def test_a_sum_above_the_whole_gpu_is_refused_in_a_sentence(runs: NeighbourRuns)
         "of it, so at most 30 % are allowed"
     )
     assert "--core 30 or less" in hint
-    assert len(runs.uuids()) == 2, "what was refused leaves no slice"
+    assert len(runs.limits()) == 2, "what was refused leaves no slice"
     assert runs("--core", "30").returncode == 0
     assert runs("--gpu", "1", "--core", "100").returncode == 0
     assert runs("--compute", "off").returncode == 0
@@ -166,9 +143,9 @@ def test_runs_without_a_core_share_what_the_others_leave(runs: NeighbourRuns) ->
         return done.stdout
 
     # GIVEN two of them next to one that has all of the GPU's compute
-    runs.start("--memory", "6GiB", "--name", "first")
-    runs.start("--memory", "6GiB", "--name", "second")
-    runs.start("--core", "100", "--name", "whole")
+    runs.stay("--memory", "6GiB", "--name", "first")
+    runs.stay("--memory", "6GiB", "--name", "second")
+    runs.stay("--core", "100", "--name", "whole")
 
     # WHEN they are looked at
     rows = {row["name"]: row for row in json.loads(vgpuctl("ps", "-o", "json"))}
@@ -192,19 +169,9 @@ def test_runs_without_a_core_share_what_the_others_leave(runs: NeighbourRuns) ->
 
 
 def test_a_run_without_any_limit_has_the_whole_gpu(runs: NeighbourRuns) -> None:
-    words = [sys.executable, *runs.words("--memory", "1GiB")]
-    del words[words.index("--memory") :]
-    code = "import os, sys; print(os.environ['VGPU_DIR']); sys.stdout.flush(); sys.stdin.read()"
-    process = subprocess.Popen(
-        [*words, "--", sys.executable, "-c", code],
-        env=runs.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    runs.started.append(process)
-    (limit,) = region.read_limits(Path(next_line(process))).limits.devices
+    runs.stay_as(["run", "--simulate", "t4*2@box"])
 
+    (limit,) = runs.limits()
     assert (limit.core_percent, limit.reserved_percent) == (100, 100)
     assert limit.compute_mode is ComputeMode.STRICT
 
@@ -217,7 +184,7 @@ def test_a_strict_share_needs_to_be_said(runs: NeighbourRuns) -> None:
 
 
 def test_shares_come_back_when_their_run_is_killed(runs: NeighbourRuns) -> None:
-    victim = runs.start("--core", "80")
+    victim = runs.stay("--core", "80")
     assert runs("--core", "80").returncode == 1
 
     victim.kill()
@@ -236,9 +203,9 @@ def test_a_share_that_would_not_be_held_is_refused(runs: NeighbourRuns) -> None:
 def test_memory_above_the_whole_gpu_is_refused_in_a_sentence_that_says_what_is_left(
     runs: NeighbourRuns,
 ) -> None:
-    runs.start("--core", "10", "--memory", "4GiB")
-    victim = runs.start("--core", "10", "--memory", "10GiB")
-    uuid = runs.uuids()[0]
+    runs.stay("--core", "10", "--memory", "4GiB")
+    victim = runs.stay("--core", "10", "--memory", "10GiB")
+    uuid = runs.limits()[0].uuid
 
     refused = runs("--core", "10", "--memory", "8GiB")
 
@@ -253,7 +220,7 @@ def test_memory_above_the_whole_gpu_is_refused_in_a_sentence_that_says_what_is_l
     assert runs("--core", "10", "--memory", f"{left + 1}B").returncode == 1
     assert runs("--core", "10", "--memory", words).returncode == 0
     assert runs("--gpu", "1", "--core", "10", "--memory", "8GiB").returncode == 0
-    assert len(runs.uuids()) == 2, "what was refused leaves no slice"
+    assert len(runs.limits()) == 2, "what was refused leaves no slice"
 
     victim.kill()
     victim.wait()
@@ -262,21 +229,10 @@ def test_memory_above_the_whole_gpu_is_refused_in_a_sentence_that_says_what_is_l
 
 
 def test_a_run_without_a_limit_has_what_the_others_left(runs: NeighbourRuns) -> None:
-    runs.start("--core", "10", "--memory", "4GiB")
-    whole = [sys.executable, *runs.words("--core", "10", "--memory", "1GiB")]
-    del whole[whole.index("--memory") : whole.index("--memory") + 2]
-    process = subprocess.Popen(
-        [*whole, "--", "sh", "-c", "echo; exec sleep 60"],
-        env=runs.environment,
-        stdout=subprocess.PIPE,
-    )
-    runs.started.append(process)  # type: ignore[arg-type]
-    assert process.stdout is not None and process.stdout.readline() == b"\n"
+    runs.stay("--core", "10", "--memory", "4GiB")
+    runs.stay_as(["run", "--simulate", "t4*2@box", "--core", "10"])
 
-    limits = [
-        region.read_limits(directory).limits.devices[0].memory_limit_bytes
-        for directory in (runs.run_dir / "allocations").iterdir()
-    ]
+    limits = [limit.memory_limit_bytes for limit in runs.limits()]
     refused = runs("--core", "10", "--memory", "1MiB")
 
     assert 4 << 30 in limits and (10 << 30) < max(limits) < (12 << 30)
@@ -284,7 +240,7 @@ def test_a_run_without_a_limit_has_what_the_others_left(runs: NeighbourRuns) -> 
 
 
 def test_a_name_is_one_live_runs_and_the_target_of_other_verbs(runs: NeighbourRuns) -> None:
-    first = runs.start("--name", "train", "--core", "40")
+    first = runs.stay("--name", "train", "--core", "40")
 
     taken = runs("--name", "train", "--core", "10")
     assert taken.returncode == 1
@@ -301,7 +257,7 @@ def test_a_name_is_one_live_runs_and_the_target_of_other_verbs(runs: NeighbourRu
 
 def test_variables_reach_the_command_and_never_the_slice(runs: NeighbourRuns) -> None:
     words = runs.words("--env", "A=b=c", "--env", "EMPTY=")
-    said = warm.run([*words, "--", "sh", "-c", 'echo "$A|$EMPTY|"'], runs.environment)
+    said = runs.vgpuctl(*words, "--", "sh", "-c", 'echo "$A|$EMPTY|"')
 
     assert said.stdout == "b=c||\n"
     for name in ("VGPU_DIR", "CUDA_MPS_PIPE_DIRECTORY", "LD_PRELOAD", "CUDA_VISIBLE_DEVICES"):

@@ -1,35 +1,23 @@
 """What `vgpuctl run` cannot do, it says in one sentence, having started and left nothing."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from support import CLIENT_PATH, warm
 from support.ctl_here import run_here
+from support.user_home import UserHome
 
 PROFILES = ("t4", "a100-40g", "a100-80g", "h100-80g", "h200-141g", "l40s")
 
 
-class RefusingCtl:
+class RefusingCtl(UserHome):
     """`vgpuctl` with all its directories in one place, so that leavings show."""
 
     def __init__(self, home: Path) -> None:
-        self.home = home
-        self.run_dir = home / "run"
-        self.marker = home / "started"
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "XDG_RUNTIME_DIR": str(home / "runtime"),
-            "PYTHONPATH": CLIENT_PATH,
-        }
-        (home / "runtime").mkdir(mode=0o700)
-
-    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return warm.run(["-m", "vgpuctl", *arguments], self.environment)
+        super().__init__(home)
+        self.home, self.marker = home, home / "started"
 
     def here(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """What is refused before anything starts."""
@@ -37,7 +25,7 @@ class RefusingCtl:
 
     def run(self, *options: str) -> subprocess.CompletedProcess[str]:
         command = ("--", "touch", str(self.marker))
-        return self.here("run", "--run-dir", str(self.run_dir), *options, *command)
+        return self.here("run", *options, *command)
 
     def leavings(self) -> list[str]:
         """Returns every file, and every directory of a slice or machine."""
@@ -117,9 +105,9 @@ def test_a_missing_command_is_wrong_usage(ctl: RefusingCtl, arguments: list[str]
 def test_a_command_that_cannot_start_leaves_nothing(
     ctl: RefusingCtl, name: str, status: int, verb: str
 ) -> None:
-    options = ["--run-dir", str(ctl.run_dir), "--simulate"] if verb == "run" else []
+    options = ["--simulate"] if verb == "run" else []
 
-    result = ctl(*verb.split(), *options, "h100@box", "--", name)
+    result = ctl.vgpuctl(*verb.split(), *options, "h100@box", "--", name)
 
     assert result.returncode == status
     _assert_one_sentence(result)
@@ -143,7 +131,7 @@ def test_wrong_usage_is_one_sentence_and_a_hint(ctl: RefusingCtl, arguments: lis
 def test_a_run_inside_a_run_is_refused(ctl: RefusingCtl) -> None:
     inner = [sys.executable, "-m", "vgpuctl", "run", "--simulate", "h100", "--", "true"]
 
-    result = ctl("run", "--run-dir", str(ctl.run_dir), "--simulate", "h100", "--", *inner)
+    result = ctl.vgpuctl("run", "--simulate", "h100", "--", *inner)
 
     assert result.returncode == 1
     assert "in a slice already" in result.stderr

@@ -1,44 +1,32 @@
 """`vgpuctl set` on a `vgpuctl run`: no agent, the program keeps running, the same promises."""
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from support import CLIENT_PATH, warm
 from support.shim.talker import Talker
+from support.user_home import UserHome
 
 GIB = 1 << 30
 OUT_OF_MEMORY = 2
 
 
-class SetRuns:
+class SetRuns(UserHome):
     """`vgpuctl` of one user, with a simulated machine of one T4 (16 GiB)."""
 
     def __init__(self, home: Path, program: Path) -> None:
+        super().__init__(home)
         self.program = program
-        (home / "runtime").mkdir(mode=0o700)
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "XDG_RUNTIME_DIR": str(home / "runtime"),
-            "VGPU_RUN_DIR": str(home / "run"),
-            "PYTHONPATH": CLIENT_PATH,
-        }
         self.started: list[Talker] = []
 
-    def start(self, *options: str) -> Talker:
+    def talk(self, *options: str) -> Talker:
         command = [sys.executable, "-m", "vgpuctl", "run", "--simulate", "t4@box", *options, "--"]
         self.started.append(Talker([*command, str(self.program)], self.environment))
         assert self.started[-1].ask("init") == 0
         return self.started[-1]
-
-    def vgpuctl(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return warm.run(["-m", "vgpuctl", *words], self.environment)
 
     def names(self) -> list[str]:
         return [row["allocation"] for row in json.loads(self.vgpuctl("ps", "-o", "json").stdout)]
@@ -53,7 +41,7 @@ def runs(tmp_path: Path, life_program: Path) -> Iterator[SetRuns]:
 
 
 def test_a_running_program_is_lowered_and_set_back(runs: SetRuns) -> None:
-    program = runs.start("--memory", "8GiB", "--core", "50")
+    program = runs.talk("--memory", "8GiB", "--core", "50")
     assert program.ask(f"alloc {GIB}") == 0
 
     lowered = runs.vgpuctl("set", "run-", "--memory", "2GiB", "--core", "10", "-o", "json")
@@ -69,9 +57,9 @@ def test_a_running_program_is_lowered_and_set_back(runs: SetRuns) -> None:
 
 
 def test_it_rises_to_what_its_owner_could_ask_for_and_no_further(runs: SetRuns) -> None:
-    program = runs.start("--memory", "1GiB", "--core", "50")
+    program = runs.talk("--memory", "1GiB", "--core", "50")
     (mine,) = runs.names()
-    runs.start("--memory", "1GiB", "--core", "30")
+    runs.talk("--memory", "1GiB", "--core", "30")
     assert program.ask(f"alloc {4 * GIB}") == OUT_OF_MEMORY
 
     raised = runs.vgpuctl("set", mine, "--memory", "6GiB", "--core", "70")

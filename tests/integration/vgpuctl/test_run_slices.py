@@ -1,9 +1,7 @@
 """An unmodified CUDA client under `vgpuctl run` sees and gets its slice, and nothing stays."""
 
 import json
-import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -12,8 +10,9 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support import CLIENT_PATH, IS_LONG, warm
+from support import IS_LONG
 from support.lines import expect, next_line
+from support.user_home import UserHome
 from support.waiting import PATIENCE_S, wait_until
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
@@ -72,82 +71,28 @@ print("holds", flush=True)
 time.sleep(60)
 """
 )
-SHARE_CLIENT = (
-    PRELUDE
-    + r'''
-import ctypes
-text = b"""
-.version 6.0
-.target sm_50
-.address_size 64
-.visible .entry spin_ns(.param .u64 duration) {
-    .reg .u64 %rd<5>;
-    .reg .pred %p<2>;
-    ld.param.u64 %rd1, [duration];
-    mov.u64 %rd2, %globaltimer;
-loop:
-    mov.u64 %rd3, %globaltimer;
-    sub.u64 %rd4, %rd3, %rd2;
-    setp.lt.u64 %p1, %rd4, %rd1;
-    @%p1 bra loop;
-    ret;
-}
+SHARE_CLIENT = """
+import json, sys
+from support.shim.cuda_client import *
+check(driver.cuInit(0))
+open_context()
+spinner = Spinner(2_000_000)
+spinner.share_percent(1.0)
+print(json.dumps({"share": spinner.share_percent(float(sys.argv[1]))}))
 """
-kernel_ns, queued = 2_000_000, 3
-module = ok(cu.cuModuleLoadData(text))
-function = ok(cu.cuModuleGetFunction(module, b"spin_ns"))
-stream = ok(cu.cuStreamCreate(0))
-ends = [ok(cu.cuEventCreate(2)) for _ in range(queued)]
-def launch(number):
-    arguments = ((kernel_ns,), (ctypes.c_uint64,))
-    ok((*cu.cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, stream, arguments, 0), None))
-    ok((*cu.cuEventRecord(ends[number % queued], stream), None))
-def run_for(seconds):
-    start, done = time.monotonic(), 0
-    for number in range(queued):
-        launch(number)
-    while time.monotonic() < start + seconds:
-        ok((*cu.cuEventSynchronize(ends[done % queued]), None))
-        launch(done)
-        done += 1
-    elapsed = time.monotonic() - start
-    ok((*cu.cuStreamSynchronize(stream), None))
-    return done * kernel_ns / 1e9 / elapsed * 100
-run_for(1.0)
-print(json.dumps({"share": run_for(float(sys.argv[1]))}))
-'''
-)
 
 
-class Ctl:
+class Ctl(UserHome):
     """`vgpuctl` with its run directory and simulated machines in one place."""
 
-    def __init__(self, home: Path) -> None:
-        self.run_dir = home / "run"
-        self.machines = home / "runtime" / "vgpu-sim"
-        self.machines.parent.mkdir(mode=0o700)
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(home),
-            "XDG_RUNTIME_DIR": str(home / "runtime"),
-            "VGPU_RUN_DIR": str(self.run_dir),
-            "PYTHONPATH": CLIENT_PATH,
-        }
-
-    def command(self, *arguments: str) -> list[str]:
-        return [sys.executable, "-m", "vgpuctl", *arguments]
-
-    def __call__(self, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-        return warm.run(["-m", "vgpuctl", *arguments], self.environment | more)
-
     def run_client(self, options: list[str], code: str, *arguments: str) -> dict[str, int]:
-        result = self("run", *options, "--", sys.executable, "-c", code, *arguments)
+        result = self.vgpuctl("run", *options, "--", sys.executable, "-c", code, *arguments)
         assert result.returncode == 0, result.stderr
         answer: dict[str, int] = json.loads(result.stdout)
         return answer
 
     def rows(self, *verb: str) -> list[dict[str, Any]]:
-        result = self(*verb, "-o", "json")
+        result = self.vgpuctl(*verb, "-o", "json")
         assert result.returncode == 0, result.stderr
         rows: list[dict[str, Any]] = json.loads(result.stdout)
         return rows
@@ -158,7 +103,8 @@ class Ctl:
         ]
 
     def machine_names(self) -> list[str]:
-        return sorted(p.name for p in self.machines.glob("*") if p.is_dir())
+        machines = Path(self.environment["XDG_RUNTIME_DIR"]) / "vgpu-sim"
+        return sorted(p.name for p in machines.glob("*") if p.is_dir())
 
 
 @pytest.fixture
@@ -173,7 +119,7 @@ def test_a_run_knows_what_a_context_takes_from_those_before_it(ctl: Ctl, tmp_pat
     told += "print(read_limits(Path(os.environ['VGPU_DIR'])).limits.devices[0].context_bytes)"
     command = ["run", "--memory", "4GiB", "--", sys.executable, "-c", told]
 
-    answers = [ctl(*command, **machine.environment({})) for _ in range(2)]
+    answers = [ctl.vgpuctl(*command, **machine.environment({})) for _ in range(2)]
 
     assert [answer.stderr for answer in answers] == ["", ""]
     known_bytes = machine.devices[0].profile.context_bytes
@@ -219,7 +165,7 @@ def test_without_a_memory_option_it_is_all_of_the_gpus(ctl: Ctl) -> None:
 
 def test_the_status_is_the_commands_and_nothing_stays(ctl: Ctl) -> None:
     for script, status in (("exit 0", 0), ("exit 3", 3), ("kill -TERM $$", 143)):
-        result = ctl("run", "--simulate", "h100", "--", "sh", "-c", script)
+        result = ctl.vgpuctl("run", "--simulate", "h100", "--", "sh", "-c", script)
 
         assert result.returncode == status, result.stderr
         assert ctl.slices() == []
@@ -227,7 +173,7 @@ def test_the_status_is_the_commands_and_nothing_stays(ctl: Ctl) -> None:
 
 
 def test_another_preload_library_stays_behind_the_shim(ctl: Ctl) -> None:
-    result = ctl(
+    result = ctl.vgpuctl(
         "run", "--simulate", "h100", "--", "sh", "-c", "echo $LD_PRELOAD", LD_PRELOAD="libc.so.6"
     )
 
@@ -238,11 +184,8 @@ def test_another_preload_library_stays_behind_the_shim(ctl: Ctl) -> None:
 
 def test_ps_and_status_show_the_running_process(ctl: Ctl) -> None:
     # GIVEN a process that holds 256 MiB of 1 GiB and was refused 8 GiB
-    holder = subprocess.Popen(
-        ctl.command("run", "--simulate", "h100@shown", "--memory", "1GiB", "--core", "30", "--",
-                    sys.executable, "-c", HOLDING_CLIENT),
-        env=ctl.environment, stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    options = ("--simulate", "h100@shown", "--memory", "1GiB", "--core", "30")
+    holder = ctl.start("run", *options, "--", sys.executable, "-c", HOLDING_CLIENT)
     try:
         assert next_line(holder) == str(OUT_OF_MEMORY)
 
@@ -250,7 +193,7 @@ def test_ps_and_status_show_the_running_process(ctl: Ctl) -> None:
         (row,) = ctl.rows("ps")
         (gpu,) = ctl.rows("status")
         (machine,) = ctl.rows("sim", "list")
-        removal = ctl("sim", "rm", "shown")
+        removal = ctl.vgpuctl("sim", "rm", "shown")
 
         # THEN they see it
         assert (row["source"], row["state"], row["core_percent"]) == ("run", "running", 30)
@@ -273,17 +216,15 @@ def test_ps_and_status_show_the_running_process(ctl: Ctl) -> None:
     # AND afterwards the slice is gone, the named machine stays until it is removed
     assert ctl.slices() == []
     assert ctl.machine_names() == ["@shown"]
-    assert ctl("sim", "rm", "shown").returncode == 0
+    assert ctl.vgpuctl("sim", "rm", "shown").returncode == 0
     assert ctl.machine_names() == []
 
 
 def test_runs_side_by_side_are_seen_though_they_close_all_descriptors(ctl: Ctl) -> None:
     # GIVEN two runs on one machine, whose programs have closed their descriptors
-    command = ctl.command("run", "--simulate", "h100@both", "--memory", "1GiB", "--",
-                          sys.executable, "-c", CLOSING_CLIENT)  # fmt: skip
+    options = ("--simulate", "h100@both", "--memory", "1GiB")
     runs = [
-        subprocess.Popen(command, env=ctl.environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
+        ctl.start("run", *options, "--", sys.executable, "-c", CLOSING_CLIENT) for _ in range(2)
     ]
     try:
         for each in runs:
@@ -312,12 +253,7 @@ def held_by_runs_and_on_the_gpu(ctl: Ctl) -> tuple[list[int], int]:
 
 def test_a_killed_run_ends_its_command_and_the_next_sweeps_its_leavings(ctl: Ctl) -> None:
     # GIVEN a running slice on an unnamed machine
-    victim = subprocess.Popen(
-        ctl.command("run", "--simulate", "h100", "--", "sh", "-c", "echo $$; exec sleep 60"),
-        env=ctl.environment,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    victim = ctl.start("run", "--simulate", "h100", "--", "sh", "-c", "echo $$; exec sleep 60")
     child = int(next_line(victim))
     assert len(ctl.slices()) == 2
 
@@ -332,19 +268,19 @@ def test_a_killed_run_ends_its_command_and_the_next_sweeps_its_leavings(ctl: Ctl
     assert len(ctl.machine_names()) == 1
 
     # AND the next run leaves nothing of it
-    assert ctl("run", "--simulate", "h100", "--", "true").returncode == 0
+    assert ctl.vgpuctl("run", "--simulate", "h100", "--", "true").returncode == 0
     assert ctl.slices() == []
     assert ctl.machine_names() == []
 
 
 def test_without_simulate_the_gpus_are_those_of_the_driver(ctl: Ctl) -> None:
     # GIVEN a machine whose driver happens to be the simulated one
-    on_the_machine = ["sim", "run", "t4,h100", "--", *ctl.command()]
+    on_the_machine = ["sim", "run", "t4,h100", "--", sys.executable, "-m", "vgpuctl"]
 
     # WHEN the same commands run on it as on any node
     options = ["--gpu", "1", "--memory", "2GiB", "--", sys.executable, "-c", MEMORY_CLIENT]
-    run = ctl(*on_the_machine, "run", *options)
-    status = ctl(*on_the_machine, "status", "-o", "json")
+    run = ctl.vgpuctl(*on_the_machine, "run", *options)
+    status = ctl.vgpuctl(*on_the_machine, "status", "-o", "json")
 
     # THEN the slice is cut from the second GPU that NVML lists
     assert run.returncode == 0, run.stderr
@@ -372,7 +308,7 @@ def test_ps_answers_at_once(ctl: Ctl) -> None:
     took = []
     for _ in range(tries):
         start = time.monotonic()
-        assert ctl("ps").returncode == 0
+        assert ctl.vgpuctl("ps").returncode == 0
         took.append(time.monotonic() - start)
 
     assert min(took) <= most_seconds

@@ -1,6 +1,5 @@
 """`vgpuctl run --summary`: the last word on stderr, whatever ended the command."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -8,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from support import CLIENT_PATH
-from support.lines import expect
+from support.lines import expect, start_listening
+from support.user_home import UserHome
 from support.waiting import PATIENCE_S
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
@@ -31,14 +30,7 @@ sys.exit(3)
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    return {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
-        "VGPU_RUN_DIR": str(tmp_path / "run"),
-        "PYTHONPATH": CLIENT_PATH,
-    }
+    return UserHome(tmp_path).environment
 
 
 #: Who started the tests may have it ignored, and what is ignored at the start stays so.
@@ -48,13 +40,8 @@ VGPUCTL = (sys.executable, "-m", "vgpuctl")
 
 def start(environment: dict[str, str]) -> subprocess.Popen[str]:
     options = ["--simulate", "t4", "--memory", "2GiB", "--core", "50", "--summary"]
-    process = subprocess.Popen(
-        [*AT_A_TERMINAL, *VGPUCTL, "run", *options, "--", sys.executable, "-c", CLIENT],
-        env=environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    process = start_listening(
+        [*AT_A_TERMINAL, *VGPUCTL, "run", *options, "--", sys.executable, "-c", CLIENT], environment
     )
     expect(process, "held")
     return process

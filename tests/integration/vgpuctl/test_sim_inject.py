@@ -11,6 +11,7 @@ import pytest
 from libvgpu.sim import Machine, acquire, machines_root, parse_spec
 from support import CLIENT_PATH
 from support.ctl_here import run_here
+from support.ended import run_to_end
 from support.waiting import PATIENCE_S
 
 
@@ -27,13 +28,9 @@ def box() -> Machine:
 def sim(*arguments: str) -> subprocess.CompletedProcess[str]:
     if arguments[0] != "run":
         return run_here("sim", *arguments)
-    return subprocess.run(
+    return run_to_end(
         [sys.executable, "-m", "vgpuctl", "sim", *arguments],
         env={**os.environ, "PYTHONPATH": CLIENT_PATH},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
     )
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu import allocation_dirs, region
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import DeviceLimit
 from support import ROOT
+from support.ended import run_to_end
+from support.made_slices import make_slice
 from support.waiting import PATIENCE_S
 
 FULL = Path("/dev/full")
@@ -53,16 +54,11 @@ for verb in sys.argv[1:]:
 def run_dir(tmp_path: Path) -> Path:
     """A run directory with slices whose commands have letters that few locales know."""
     tmp_path.chmod(0o700)
-    (tmp_path / "allocations").mkdir()
-    for number in range(100):
-        directory = tmp_path / "allocations" / f"{number:012x}"
-        limit = DeviceLimit("GPU-aaaaaaaa-0000", 1 << 30)
-        region.create(directory, ContainerLimits(directory.name, Family.VGPU, (limit,)))
-        meta = allocation_dirs.AllocationMeta(directory.name, "vgpu", "kubelet", 1000.0)
-        allocation_dirs.write_meta(directory, meta)
+    limit = DeviceLimit("GPU-aaaaaaaa-0000", 1 << 30)
+    for number in range(99):
+        make_slice(tmp_path, f"{number:012x}", limit)
     command = ("pythön", "大", "\udc80", "x" * 60)  # longer than the column, which ends in an …
-    meta = allocation_dirs.AllocationMeta(directory.name, "vgpu", "run", 1000.0, command=command)
-    allocation_dirs.write_meta(directory, meta)
+    make_slice(tmp_path, f"{99:012x}", limit, source="run", command=command)
     return tmp_path
 
 
@@ -71,15 +67,11 @@ def environment(run_dir: Path, **more: str) -> dict[str, str]:
 
 
 def shell(line: str, run_dir: Path, **more: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(
+    return run_to_end(
         ["bash", "-c", line.replace("vgpuctl", f"{sys.executable} -m vgpuctl")],
         cwd=ROOT,
         env=environment(run_dir, **more),
-        capture_output=True,
-        text=True,
         errors="replace",
-        timeout=PATIENCE_S,
-        check=False,
     )
 
 
@@ -157,15 +149,11 @@ def test_no_file_gets_what_is_printed_to_a_closed_stream(run_dir: Path, tmp_path
     ids=str,
 )
 def test_letters_that_a_locale_lacks_are_no_fault(locale: dict[str, str], run_dir: Path) -> None:
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-c", ONE_AFTER_THE_OTHER, *LISTINGS],
         cwd=ROOT,
         env=environment(run_dir, **locale),
-        capture_output=True,
-        text=True,
         errors="replace",
-        timeout=PATIENCE_S,
-        check=False,
     )
     assert_no_fault(done.stderr)
     assert done.returncode == 0, done.stderr

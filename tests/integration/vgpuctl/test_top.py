@@ -9,12 +9,13 @@ import termios
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from libvgpu import allocation_dirs, region
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import DeviceLimit
 from support import warm
+from support.made_slices import make_slice
 from support.terminal import RESTORED, Terminal
 
 GIB = 1 << 30
@@ -28,16 +29,9 @@ def run_dir(
     # Simulated machines of this user would have lines on the screen, too.
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("runtime")))
     for number, name in enumerate(("train", "serve", "idle")):
-        directory = tmp_path / "allocations" / f"{number:012x}"
-        directory.parent.mkdir(exist_ok=True)
         limit = DeviceLimit("GPU-aaaaaaaa-0000", (number + 1) * GIB, core_percent=10 + number)
-        region.create(directory, ContainerLimits(directory.name, Family.VGPU, (limit,)))
-        allocation_dirs.write_meta(
-            directory,
-            allocation_dirs.AllocationMeta(
-                directory.name, "vgpu", "kubelet", 1000.0, "team", name, "main"
-            ),
-        )
+        who: dict[str, Any] = {"namespace": "team", "pod": name, "container": "main"}
+        make_slice(tmp_path, f"{number:012x}", limit, **who)
     return tmp_path
 
 

@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from support import IS_LONG, ROOT, Compile
+from support.ended import run_to_end
 from support.shim.native_programs import shim_files
 from support.waiting import PATIENCE_S
 
@@ -40,11 +41,6 @@ def test_racing_threads_never_free_what_the_driver_keeps(
 ) -> None:
     program = compile_program("vmm_race.c", *PURE)
 
-    done = subprocess.run(
-        [program, manners, str(ROUNDS), str(seed)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    done = run_to_end([program, manners, str(ROUNDS), str(seed)])
 
     assert done.returncode == 0, done.stderr

@@ -14,7 +14,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import IS_LONG, Compile
-from support.lines import expect
+from support.lines import expect, start_listening
 from support.waiting import PATIENCE_S
 
 FURTHER_SOURCES = ("tests/native/sim_churn_memory.c", "tests/native/sim_churn_graphs.c")
@@ -71,13 +71,7 @@ def test_random_deaths_leave_nothing(costly_machine: Machine, compile_program: C
             )
         )
 
-    viewer = subprocess.Popen(
-        [sys.executable, "-c", VIEWER],
-        env=environment,
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
+    viewer = start_listening([sys.executable, "-c", VIEWER], environment, stderr=None)
     assert viewer.stdin
     assert viewer.stdout
     expect(viewer)

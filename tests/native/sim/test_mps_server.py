@@ -14,6 +14,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, faults
 from support import Compile, open_to_others
+from support.ended import run_to_end
 from support.lines import next_line, tell
 from support.sim.mps_control import Control, is_gone
 from support.sim.programs import finish, run, start
@@ -306,13 +307,8 @@ def test_a_server_takes_so_many_clients_as_the_architecture_allows(
     machine = Machine.create([profile], tmp_path / "m")
 
     with Control(machine, tmp_path).running() as control:
-        said = subprocess.run(
-            [program, str(limit + 2)],
-            env={**machine.environment(), **control.env()},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=True,
+        said = run_to_end(
+            [program, str(limit + 2)], env={**machine.environment(), **control.env()}, check=True
         ).stdout.split()
 
     assert said == [str(MAX_CLIENTS), str(MAX_CLIENTS), str(limit)]
@@ -324,12 +320,9 @@ def test_a_server_takes_so_many_clients_as_the_architecture_allows(
 def as_nobody(control: Control) -> int:
     """Returns the CUresult of cuInit and a context in a program of another user."""
     folder = control.directory
-    done = subprocess.run(
+    done = run_to_end(
         [folder / "many", "1"],
         env={**control.machine.environment({}), **control.env()},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
         user=NOBODY,
         group=NOBODY,
         check=True,

@@ -1,6 +1,5 @@
 """Thousands of processes one after another, hundreds at once, and more than there are slots."""
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +13,9 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG, Compile
+from support.ended import run_to_end
 from support.shim.slices import Slice
 from support.sim.driver import driver_version
-from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
 MIB = 1 << 20
@@ -33,14 +32,7 @@ def program(compile_program: Compile) -> Path:
 
 
 def run(program: Path, environment: dict[str, str], *numbers: int) -> tuple[list[int], str]:
-    done = subprocess.run(
-        [str(program), *map(str, numbers)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run_to_end([str(program), *map(str, numbers)], env=environment)
     assert done.returncode == 0, done.stderr
     return [int(word) for word in done.stdout.split()], done.stderr
 

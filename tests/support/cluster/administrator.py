@@ -20,8 +20,13 @@ from support.cluster.install import helm_program
 from support.cluster.real import RealCluster
 from support.waiting import wait_until
 
+_RELEASE = "github.com/google/go-containerregistry"
 CRANE = GoPrograms(
-    ROOT / "tests/e2e/registry", "crane", ("github.com/google/go-containerregistry/cmd/crane",)
+    "crane",
+    "crane",
+    (f"{_RELEASE}/cmd/crane",),
+    module=ROOT / "tests/e2e/releases",
+    release=_RELEASE,
 )
 REGISTRY = "localhost:5000"
 _COMMAND_S = 300.0

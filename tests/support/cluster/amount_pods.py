@@ -24,12 +24,14 @@ class Row:
     containers: dict[str, Amounts]
     says: tuple[str, ...] = ()
     impossible: str = ""
+    namespace: str = "team-a"
 
-    def pod(self, domain: str = "nvidia.com") -> Pod:
+    @property
+    def pod(self) -> Pod:
         """Returns the pod."""
         containers, first = list[Pod](), list[Pod]()
         for name, amounts in self.containers.items():
-            limits = {f"{domain}/{resource}": amount for resource, amount in amounts.items()}
+            limits = {f"nvidia.com/{resource}": amount for resource, amount in amounts.items()}
             made = {"name": name, "image": "i", "resources": {"limits": limits}}
             (first if name.startswith("init") else containers).append(made)
         return {
@@ -128,4 +130,4 @@ def many(containers: int) -> Pod:
     asks: dict[str, Amounts] = {
         f"c{n}": {"vgpu-core": 30, "vgpu-memory": 16, "rdma": 1} for n in range(containers)
     }
-    return Row("many", asks).pod()
+    return Row("many", asks).pod

@@ -20,7 +20,8 @@ from support import ROOT
 from support.cluster.go_programs import GoPrograms
 from support.waiting import PATIENCE_S
 
-PROGRAMS = GoPrograms(ROOT / "tests/e2e/devicemanager", "the kubelet's own device manager")
+SOURCE = ROOT / "tests/e2e/devicemanager"
+PROGRAMS = GoPrograms("devicemanager", "the kubelet's own device manager", ("./devicemanager",))
 #: Two NUMA nodes of four GPUs, two sizes; one GPU of each node is under MPS, one is not shared.
 GPUS = ("t4", "a100-40g", "t4", "t4", "t4", "a100-40g", "t4", "t4")
 CONFIG = """\
@@ -129,7 +130,7 @@ def run_judge(judge: Path, base: Path, *flags: str, timeout_s: float) -> Judgeme
     result = subprocess.run(
         [str(judge), f"--dir={base / 'k'}", f"--run-dir={base / 'r'}", f"--out={summary}",
          f"--agent-pid-file={base / 'agent.pid'}",
-         f"--reader={sys.executable} {PROGRAMS.module / 'read_limits.py'}", *flags],
+         f"--reader={sys.executable} {SOURCE / 'read_limits.py'}", *flags],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True,
         timeout=timeout_s, check=False,
     )  # fmt: skip

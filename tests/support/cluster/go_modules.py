@@ -1,5 +1,4 @@
-"""Files of Go modules that are read and not compiled; versions and hashes stand in a go.mod and its
-go.sum."""
+"""Go modules of others, as they were released; a go.mod and its go.sum have versions and hashes."""
 
 import functools
 import json
@@ -26,15 +25,15 @@ def folder_of(required: Path, path: str) -> Path:
 
     Raises:
         NotHere: there is no Go, or nobody answers; in a sentence.
-        AssertionError: it is there with another content than go.sum says, or go.mod lacks it.
+        AssertionError: it is there with another content than go.sum says, or one of both lacks it.
     """
-    version = re.search(_REQUIRED.format(re.escape(path)), (required / "go.mod").read_text(), re.M)
-    assert version is not None, f"{required / 'go.mod'} does not require {path}"
+    version = version_of(required, path)
+    assert f"{path} {version} h1:" in (required / "go.sum").read_text(), f"{path} is not pinned"
     if shutil.which("go") is None:
         raise NotHere(f"no Go, which fetches {path}")
     try:
         got = subprocess.run(
-            ["go", "mod", "download", "-json", f"{path}@{version[1]}"],
+            ["go", "mod", "download", "-json", f"{path}@{version}"],
             cwd=required,
             capture_output=True,
             text=True,
@@ -49,3 +48,10 @@ def folder_of(required: Path, path: str) -> Path:
     if problem:
         raise NotHere(f"{path} cannot be had: {problem[-300:]}")
     return Path(said["Dir"])
+
+
+def version_of(required: Path, path: str) -> str:
+    """Returns the version of a module that the go.mod of a folder requires, with the v."""
+    version = re.search(_REQUIRED.format(re.escape(path)), (required / "go.mod").read_text(), re.M)
+    assert version is not None, f"{required / 'go.mod'} does not require {path}"
+    return version[1]

@@ -10,12 +10,14 @@ import os
 import platform
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from support import ROOT
+from support.cluster import go_modules, go_pins
 
 #: Compiling Kubernetes' packages from nothing next to other tests, and fetching them before.
 BUILD_TIMEOUT_S = 1500.0
@@ -26,7 +28,7 @@ _SOURCES = {".mod", ".sum", ".go", ".s"}
 # No C compiler, no debugger's tables: two thirds of the time and of the size. One set of options
 # for all, so that Go compiles what several programs have in common once.
 _OPTIONS = ("-trimpath", "-buildvcs=false")
-_ENVIRONMENT = {"CGO_ENABLED": "0"}
+_ENVIRONMENT = {"CGO_ENABLED": "0", "GOWORK": "off"}
 
 
 def cache() -> Path:
@@ -36,20 +38,24 @@ def cache() -> Path:
 
 @dataclass(frozen=True)
 class GoPrograms:
-    """Some programs of one module, which are compiled and linked together.
+    """Some programs that are compiled and linked together.
 
     Attributes:
-        module: folder with its go.mod; ``.`` is the program whose source is in it.
+        name: by which they are kept.
         what: they are, as a sentence names it.
-        packages: theirs; of other modules of go.mod it is what go.sum pins. Each program is called
-            as its package's last folder, that of ``.`` as the module.
+        packages: theirs; ``./one`` lies in the module. Each program is called as its package's
+            last folder.
         flags: of the linker.
+        module: folder with the go.mod and go.sum that pin what they are made of (`go_pins`).
+        release: of that go.mod's modules the only one that counts; by default all do.
     """
 
-    module: Path
+    name: str
     what: str
-    packages: tuple[str, ...] = (".",)
+    packages: tuple[str, ...]
     flags: str = ""
+    module: Path = ROOT / "tests/e2e"
+    release: str = ""
 
     def missing(self) -> str:
         """Returns as a sentence what keeps them from being had, empty if nothing does.
@@ -62,15 +68,18 @@ class GoPrograms:
         if shutil.which("go") is None:
             return f"no Go compiler: {self.what} cannot be built"
         try:
-            got = subprocess.run(
-                ["go", "list", "-deps", *self.packages],
-                cwd=self.module,
-                env={**os.environ, **_ENVIRONMENT},
-                capture_output=True,
-                text=True,
-                timeout=DOWNLOAD_TIMEOUT_S,
-                check=False,
-            )
+            with self._pins() as pins:
+                got = subprocess.run(
+                    ["go", "list", *pins, "-deps", *self.packages],
+                    cwd=self.module,
+                    env={**os.environ, **_ENVIRONMENT},
+                    capture_output=True,
+                    text=True,
+                    timeout=DOWNLOAD_TIMEOUT_S,
+                    check=False,
+                )
+        except go_modules.NotHere as error:
+            return str(error)
         except subprocess.TimeoutExpired:
             return f"the modules of {self.what} did not come within {DOWNLOAD_TIMEOUT_S:.0f} s"
         assert not any(file in got.stderr for file in ("go.mod", "go.sum")), got.stderr
@@ -85,7 +94,7 @@ class GoPrograms:
             AssertionError: they do not build, with what the compiler says.
         """
         made = self._made()
-        with _lock(made.parent / f"{self._name()}.lock"):
+        with _lock(made.parent / f"{self.name}.lock"):
             if not made.exists():
                 draft = Path(f"{made}.new")  # an interrupted build leaves nothing else
                 shutil.rmtree(draft, ignore_errors=True)
@@ -96,30 +105,34 @@ class GoPrograms:
             os.utime(made)
         return made
 
-    def _name(self) -> str:
-        return "-".join(self.module.relative_to(ROOT / "tests/e2e").parts)
-
     def _made(self) -> Path:
-        given = (platform.machine(), *_OPTIONS, self.flags, *sorted(self.packages))
+        given = (platform.machine(), *_OPTIONS, self.flags, self.release, *sorted(self.packages))
         digest = hashlib.sha256(repr(given).encode())
-        for file in sorted(self.module.iterdir()):
+        own = [self.module / name for name in self.packages if name.startswith(".")]
+        for file in sorted(file for folder in (self.module, *own) for file in folder.iterdir()):
             if file.suffix in _SOURCES:
                 digest.update(file.name.encode() + file.read_bytes())
-        return cache() / "go" / f"{self._name()}@{digest.hexdigest()[:16]}"
+        return cache() / "go" / f"{self.name}@{digest.hexdigest()[:16]}"
+
+    @contextmanager
+    def _pins(self) -> Iterator[list[str]]:
+        """Gives the options by which Go finds the pins."""
+        with tempfile.TemporaryDirectory() as folder:
+            file = go_pins.write(self.module, self.release, Path(folder))
+            yield [f"-modfile={file}", "-mod=readonly"]
 
     def _compile(self, folder: Path) -> None:
-        result = subprocess.run(
-            ["go", "build", *_OPTIONS, f"-ldflags=-s -w {self.flags}".rstrip(),
-             "-o", f"{folder}/", *self.packages],
-            cwd=self.module, env={**os.environ, **_ENVIRONMENT},
-            capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
-        )  # fmt: skip
+        with self._pins() as pins:
+            result = subprocess.run(
+                ["go", "build", *pins, *_OPTIONS, f"-ldflags=-s -w {self.flags}".rstrip(),
+                 "-o", f"{folder}/", *self.packages],
+                cwd=self.module, env={**os.environ, **_ENVIRONMENT},
+                capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False,
+            )  # fmt: skip
         assert result.returncode == 0, result.stderr
 
     def _remove_oldest(self) -> None:
-        made = sorted(
-            self._made().parent.glob(f"{self._name()}@*"), key=lambda m: m.stat().st_mtime
-        )
+        made = sorted(self._made().parent.glob(f"{self.name}@*"), key=lambda m: m.stat().st_mtime)
         for old in made[:-MOST_KEPT]:
             shutil.rmtree(old)
 

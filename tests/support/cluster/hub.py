@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from support import ROOT
+from support.ended import run_to_end
 
 SOURCE = ROOT / "tests/e2e/jupyterhub"
 INSTALL_TIMEOUT_S = 600.0
@@ -44,12 +45,9 @@ def environment() -> Path:
         draft = folder / "new"
         venv.create(draft, with_pip=True)
         try:
-            got = subprocess.run(
+            got = run_to_end(
                 [draft / "bin/python", "-m", "pip", "install", "--quiet", "-r", str(required)],
-                capture_output=True,
-                text=True,
                 timeout=INSTALL_TIMEOUT_S,
-                check=False,
             )
         except subprocess.TimeoutExpired:
             raise NotHere(f"JupyterHub did not come within {INSTALL_TIMEOUT_S:.0f} s") from None
@@ -70,14 +68,11 @@ def pods(settings: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
         NotHere: as `environment`.
     """
     (folder / "kubeconfig").write_text(json.dumps(_KUBECONFIG))
-    result = subprocess.run(
+    result = run_to_end(
         [environment() / "bin/python", str(SOURCE / "make_pods.py")],
         input=json.dumps(settings),
-        capture_output=True,
-        text=True,
         timeout=_RUN_TIMEOUT_S,
         env={**os.environ, "KUBECONFIG": str(folder / "kubeconfig")},
-        check=False,
     )
     assert result.returncode == 0, result.stderr[-2000:]
     return dict(json.loads(result.stdout))

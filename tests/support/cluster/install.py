@@ -10,10 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from support import ROOT
-from support.cluster.go_programs import GoPrograms
+from support.cluster import kube_schemas
+from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S, GoPrograms
+from support.ended import run_to_end
 from support.lines import tell
 from support.suite.leftovers import MARK
 
@@ -27,10 +30,16 @@ KUBERNETES = ("v1.30.14", "v1.34.4")
 MUTATING_V1 = "v1.36.3"
 RELEASE = "vgpu"
 PROGRAMS = GoPrograms(
-    SOURCE,
+    "install",
     "helm, kubeconform and the API server's admission",
-    (".", "helm.sh/helm/v3/cmd/helm", "github.com/yannh/kubeconform/cmd/kubeconform"),
+    ("./install", "helm.sh/helm/v3/cmd/helm", "github.com/yannh/kubeconform/cmd/kubeconform"),
 )
+#: Of a file whose tests need them.
+MARKS = [
+    pytest.mark.usefixtures("install_programs"),
+    pytest.mark.network,
+    pytest.mark.timeout(DOWNLOAD_TIMEOUT_S + BUILD_TIMEOUT_S),
+]
 _TIMEOUT_S = 300.0
 
 
@@ -50,13 +59,10 @@ def helm_program() -> Path:
 
 def helm(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs helm, which is told of the newest of `KUBERNETES`."""
-    return subprocess.run(
+    return run_to_end(
         [str(helm_program()), *arguments, "--kube-version", KUBERNETES[-1]],
         cwd=ROOT,
-        capture_output=True,
-        text=True,
         timeout=_TIMEOUT_S,
-        check=False,
     )
 
 
@@ -122,13 +128,27 @@ def kubeconform(schemas: Path, *files: Path) -> "subprocess.CompletedProcess[str
     """Holds files against the schemas of a folder (`kube_schemas.write`)."""
     program = PROGRAMS.build() / "kubeconform"
     pattern = schemas / "{{ .ResourceKind }}{{ .KindSuffix }}.json"
-    return subprocess.run(
+    return run_to_end(
         [str(program), "-strict", "-summary", "-schema-location", str(pattern), *map(str, files)],
-        capture_output=True,
-        text=True,
         timeout=_TIMEOUT_S,
-        check=False,
     )
+
+
+def misformed(folder: Path, version: str, *texts: str) -> str:
+    """Returns what kubeconform finds wrong with manifests, empty for nothing.
+
+    Args:
+        folder: for the schemas of their kinds.
+        version: of Kubernetes.
+    """
+    file = folder / "manifests.yaml"
+    file.write_text("\n---\n".join(texts))
+    documents = [each for each in yaml.load_all(file.read_text(), yaml.CSafeLoader) if each]
+    kinds = {(each["apiVersion"], each["kind"]) for each in documents}
+    kube_schemas.write(swagger(version), folder, kinds)
+    result = kubeconform(folder, file)
+    assert "Skipped: 0" in result.stdout, result.stderr
+    return "" if result.returncode == 0 else result.stdout + result.stderr
 
 
 def swagger(version: str) -> Path:
@@ -142,14 +162,7 @@ def module(name: str) -> Path:
     Args:
         name: with its version.
     """
-    result = subprocess.run(
-        ["go", "mod", "download", "-json", name],
-        cwd=SOURCE,
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT_S,
-        check=False,
-    )
+    result = run_to_end(["go", "mod", "download", "-json", name], cwd=SOURCE, timeout=_TIMEOUT_S)
     assert result.returncode == 0, result.stdout + result.stderr
     return Path(json.loads(result.stdout)["Dir"])
 
@@ -187,6 +200,23 @@ def judge(manifests: str, pods: Sequence[Mapping[str, Any]]) -> tuple[PodVerdict
         pods: each with ``name``, ``namespace`` and ``manifest``.
     """
     return _judge({"manifests": manifests, "pods": pods}).pods
+
+
+def wrong_rows(manifests: str, rows: Sequence[Any]) -> list[str]:
+    """Returns what policies do otherwise than rows have it, a line for each pod.
+
+    Args:
+        rows: of `policy_pods` or `amount_pods`.
+    """
+    asked = [{"name": r.name, "namespace": r.namespace, "manifest": r.pod} for r in rows]
+    wrong = []
+    for row, pod in zip(rows, judge(manifests, asked), strict=True):
+        if bool(pod.refused) != bool(row.says) or any(s not in pod.refused for s in row.says):
+            wrong.append(f"{row.name}: wanted {row.says or 'no refusal'}, got {pod.refused!r}")
+        # What no API server takes proves nothing of the policy.
+        if bool(pod.invalid) != bool(row.impossible) or row.impossible not in pod.invalid:
+            wrong.append(f"{row.name}: {pod.invalid or 'is possible'}")
+    return wrong
 
 
 def _judge(asked: Mapping[str, Any]) -> Verdict:

@@ -1,15 +1,16 @@
 """Which versions of Kubernetes there are tests on, and building them.
 
-Each is a folder of tests/e2e/kubernetes that is called by its minor; its go.mod names the version.
+Each but the usual one is a folder of tests/e2e/kubernetes that is called by its minor. Its go.mod
+names the version, and its programs are built from what that release pins. The usual one is that of
+the judges in tests/e2e, so that what they have in common is compiled once.
 """
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from support import ROOT
-from support.cluster import go_programs
+from support.cluster import go_modules, go_programs
 from support.cluster.go_programs import GoPrograms
 
 FOLDERS = ROOT / "tests/e2e/kubernetes"
@@ -26,7 +27,7 @@ PARTS = (
 )
 #: Names of versions, or ``all``.
 VARIABLE = "VGPU_KUBERNETES"
-_VERSION = re.compile(r"^\s*(?:require )?k8s\.io/kubernetes (v\S+)", re.M)
+_MODULE = "k8s.io/kubernetes"
 #: Settings of `node.settings` that kubelets know from a minor on.
 _KNOWN_FROM = {"featureGates": (1, 32), "crashLoopBackOff": (1, 32)}
 
@@ -52,7 +53,7 @@ def asked_for() -> list[str]:
     Raises:
         ValueError: it names one that there is not.
     """
-    there = sorted(folder.name for folder in FOLDERS.iterdir() if (folder / "go.mod").exists())
+    there = sorted({USUAL, *(folder.parent.name for folder in FOLDERS.glob("*/go.mod"))})
     asked = os.environ.get(VARIABLE, USUAL).split()
     if asked == ["all"]:
         return there
@@ -71,10 +72,14 @@ def programs(minor: str = USUAL) -> GoPrograms:
     Args:
         minor: the name of its folder.
     """
-    module = FOLDERS / minor
-    packages = tuple(f"k8s.io/kubernetes/cmd/{part}" for part in PARTS)
-    flags = go_programs.kubernetes_version(_version_of(module))
-    return GoPrograms(module, f"Kubernetes {minor}", packages, flags)
+    return GoPrograms(
+        f"kubernetes-{minor}",
+        f"Kubernetes {minor}",
+        tuple(f"{_MODULE}/cmd/{part}" for part in PARTS),
+        go_programs.kubernetes_version(_version_of(minor)),
+        _pins(minor),
+        "" if minor == USUAL else _MODULE,
+    )
 
 
 def build(minor: str = USUAL) -> Kubernetes:
@@ -88,10 +93,12 @@ def build(minor: str = USUAL) -> Kubernetes:
     """
     number = tuple(int(part) for part in minor.split("."))
     lacks = tuple(name for name, since in _KNOWN_FROM.items() if number < since)
-    return Kubernetes(_version_of(FOLDERS / minor), programs(minor).build(), lacks)
+    return Kubernetes(_version_of(minor), programs(minor).build(), lacks)
 
 
-def _version_of(module: Path) -> str:
-    found = _VERSION.search((module / "go.mod").read_text())
-    assert found is not None, f"{module / 'go.mod'} requires no k8s.io/kubernetes"
-    return found[1]
+def _pins(minor: str) -> Path:
+    return FOLDERS.parent if minor == USUAL else FOLDERS / minor
+
+
+def _version_of(minor: str) -> str:
+    return go_modules.version_of(_pins(minor), _MODULE)

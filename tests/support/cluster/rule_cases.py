@@ -17,6 +17,7 @@ import yaml
 from deviceplugin.http import metric_names
 from deviceplugin.scheduler import metric_names as scheduler_metric_names
 from support import ROOT
+from support.ended import run_to_end
 
 RULES = ROOT / "deploy/chart/files/rules.yaml"
 GROUPS = yaml.safe_load(RULES.read_text())["groups"]
@@ -244,10 +245,4 @@ def run_tool(
     file = folder / "tests.yaml"
     content = {"rule_files": [str(rules)], "evaluation_interval": f"{interval_s}s", "tests": tests}
     file.write_text(yaml.safe_dump(content))
-    return subprocess.run(
-        ["promtool", "test", "rules", str(file)],
-        capture_output=True,
-        text=True,
-        timeout=TOOL_S,
-        check=False,
-    )
+    return run_to_end(["promtool", "test", "rules", str(file)], timeout=TOOL_S)

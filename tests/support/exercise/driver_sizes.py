@@ -4,13 +4,12 @@ The same questions (`driver_probe`) go to the simulated driver and to a real one
 """
 
 import json
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from libvgpu.errors import VgpuError
-from support.waiting import PATIENCE_S
+from support.ended import run_to_end
 
 MIB = 1 << 20
 #: Limits of a context (CUlimit) that are device memory, each with what is added to its default.
@@ -80,13 +79,8 @@ def ask(uuid: str, environment: Mapping[str, str]) -> Sizes:
     Raises:
         VgpuError: the driver refuses what every driver can do.
     """
-    done = subprocess.run(
-        [sys.executable, "-m", "support.exercise.driver_probe", uuid],
-        env=dict(environment),
-        text=True,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
+    done = run_to_end(
+        [sys.executable, "-m", "support.exercise.driver_probe", uuid], env=dict(environment)
     )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]

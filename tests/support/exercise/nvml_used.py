@@ -6,12 +6,11 @@ GPU.
 """
 
 import os
-import subprocess
 import sys
 
 import pynvml
 
-from support.lines import next_line, tell
+from support.lines import next_line, start_listening, tell
 
 
 class UsedBytes:
@@ -19,12 +18,8 @@ class UsedBytes:
 
     def __init__(self, uuid: str) -> None:
         bare = {name: value for name, value in os.environ.items() if name != "LD_PRELOAD"}
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "support.exercise.nvml_used", uuid],
-            env=bare,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
+        self._process = start_listening(
+            [sys.executable, "-m", "support.exercise.nvml_used", uuid], bare, stderr=None
         )
 
     def __call__(self) -> int:

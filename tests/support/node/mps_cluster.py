@@ -22,6 +22,7 @@ from libvgpu.limits import DeviceLimit
 from libvgpu.region import read_limits
 from libvgpu.sim import PROFILES, Machine
 from support import ROOT, Compile
+from support.lines import start_listening
 from support.node.mps_node import Client, MpsNode
 from support.waiting import PATIENCE_S
 
@@ -79,12 +80,10 @@ class Cluster(MpsNode):
         }
 
     def run(self, environment: dict[str, str]) -> Client:
-        process = subprocess.Popen(
+        process = start_listening(
             [self.program],
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**self.machine.environment({"PATH": os.defpath}), **environment},
+            {**self.machine.environment({"PATH": os.defpath}), **environment},
+            stderr=None,
         )
         self.started.append(process)
         return Client(process)

@@ -8,23 +8,25 @@ from pathlib import Path
 import pytest
 
 from support import ROOT
-from support.cluster import kubernetes_versions
+from support.cluster import go_modules, kubernetes_versions
 from support.cluster.go_programs import GoPrograms
 from support.node import cgroups as node_cgroups
 
-#: The version that the module of containerd 2 names.
-CONTAINERD = "v2.2.9"
+_RELEASES = ROOT / "tests/e2e/releases"
+_CONTAINERD = "github.com/containerd/containerd/v2"
+CONTAINERD = go_modules.version_of(_RELEASES, _CONTAINERD)
 CNI_DIRECTORY = Path("/usr/lib/cni")
 PACKAGES = "deploy/dev/install-prerequisites.sh node"
-_CONTAINERD = "github.com/containerd/containerd/v2"
 _OF_CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
 _CONTAINERD_2 = GoPrograms(
-    ROOT / "tests/e2e/containerd",
+    "containerd",
     "containerd 2",
     tuple(f"{_CONTAINERD}/cmd/{name}" for name in _OF_CONTAINERD),
     f"-X {_CONTAINERD}/version.Version={CONTAINERD}",
+    _RELEASES,
+    _CONTAINERD,
 )
-_PAUSE = GoPrograms(ROOT / "tests/e2e/pause", "what holds a pod's namespaces")
+_PAUSE = GoPrograms("pause", "what holds a pod's namespaces", ("./pause",))
 _PROGRAMS = (*_OF_CONTAINERD, "runc", "iptables", "ip", "unshare")
 _PLUGINS = ("bridge", "host-local", "portmap", "loopback")
 

@@ -16,7 +16,7 @@ from libvgpu import region
 from libvgpu.artifacts import shim_path
 from libvgpu.limits import DeviceLimit
 from support import CLIENT_PATH, warm
-from support.lines import next_line
+from support.lines import next_line, start_listening
 from support.node.simulated import CONFIG, SimulatedNode
 from support.sim.programs import PRELUDE
 
@@ -119,14 +119,7 @@ class WatchedNode(SimulatedNode):
         """Starts a command on the machine, without the shim."""
         base = {key: value for key, value in os.environ.items() if not key.startswith("CUDA_")}
         base["PYTHONPATH"] = CLIENT_PATH
-        return subprocess.Popen(
-            command,
-            env=self.machine.environment(base),
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        return start_listening(command, self.machine.environment(base))
 
     def lines(self, message: str) -> list[str]:
         """Returns the lines of the agent's log with a message."""

@@ -8,13 +8,12 @@ Which CUDA version brought which ABI is said by the typedefs that come with the 
 
 import functools
 import re
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
 from support import ROOT
+from support.ended import run_to_end
 from support.shim.headers import COMPILER, CUDA
-from support.waiting import PATIENCE_S
 
 WHEELS = ROOT / "tests/headers.txt"
 UNPACKED = ROOT / "build/headers"
@@ -73,11 +72,8 @@ def _preprocessed(include: Path, headers: tuple[str, ...], flags: tuple[str, ...
     for name in FOREIGN:
         (stubs / name).parent.mkdir(parents=True, exist_ok=True)
         (stubs / name).touch()
-    return subprocess.run(
+    return run_to_end(
         [str(COMPILER), "-E", "-P", *flags, f"-I{include}", f"-I{stubs}", "-x", "c", "-"],
         input="".join(f"#include <{name}>\n" for name in headers),
-        capture_output=True,
-        text=True,
         check=True,
-        timeout=PATIENCE_S,
     ).stdout

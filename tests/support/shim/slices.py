@@ -12,6 +12,7 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import ContainerUsage, create, read_limits, read_usage, write_limits
 from libvgpu.sim import Machine
 from support import CLIENT_PATH, warm
+from support.lines import start_listening
 from support.waiting import PATIENCE_S
 
 
@@ -42,13 +43,8 @@ class Slice:
         Args:
             prefix: the command that runs it, such as ``unshare``.
         """
-        process = subprocess.Popen(
-            [*prefix, sys.executable, "-c", code, *arguments],
-            env=self.environment(shim=shim),
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+        process = start_listening(
+            [*prefix, sys.executable, "-c", code, *arguments], self.environment(shim=shim)
         )
         self.processes.append(process)
         return process

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 
 from libvgpu.sim import Machine
+from support.ended import run_to_end
 from support.waiting import PATIENCE_S, wait_until
 
 TOOL = "nvidia-cuda-mps-control"
@@ -43,15 +44,7 @@ class Control:
     def tool(self, *arguments: str, say: str = "") -> subprocess.CompletedProcess[str]:
         # a bare interpreter, as on a node: nothing of this project can be imported
         env = {**self.machine.environment({"PATH": os.defpath}), **self.env()}
-        return subprocess.run(
-            [TOOL, *arguments],
-            input=say,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
+        return run_to_end([TOOL, *arguments], input=say, env=env)
 
     def ask(self, command: str) -> str:
         done = self.tool(say=command + "\n")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from libvgpu.sim import DeviceBooks, Machine
 from support import CLIENT_PATH, warm
-from support.lines import expect
+from support.lines import expect, start_listening
 from support.waiting import PATIENCE_S
 
 WARM_UP_SECONDS = 0.5
@@ -33,13 +33,8 @@ def start(
     Args:
         prefix: the command that runs it, such as ``unshare``.
     """
-    return subprocess.Popen(
-        [*prefix, sys.executable, "-c", PRELUDE + code],
-        env=_environment(machine, env),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    return start_listening(
+        [*prefix, sys.executable, "-c", PRELUDE + code], _environment(machine, env)
     )
 
 

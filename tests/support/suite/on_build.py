@@ -1,11 +1,11 @@
 """Runs tests of the shim once more, on a shim that was built in another way."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 from support import IS_LONG, ROOT
+from support.ended import run_to_end
 from support.suite.built import BUILT
 
 #: For what hangs; no slow machine reaches it.
@@ -35,14 +35,11 @@ LONG = [
 
 def assert_tests_pass_on(folder: Path) -> None:
     """``folder`` is laid out as the package: the shim, and perhaps simulated libraries."""
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-m", "pytest", "-q", "-m", OTHERS, *(LONG if IS_LONG else SHORT)],
         cwd=ROOT,
-        capture_output=True,
-        text=True,
         timeout=TESTS_SECONDS,
         env=os.environ | {BUILT: str(folder), "VGPU_LONG": "0"},
-        check=False,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -175,11 +175,6 @@ def test_a_call_that_was_not_timed_is_no_match() -> None:
     assert "the client did not tell it" in judge([lost])[0]
 
 
-def test_a_line_that_is_not_of_the_client_is_refused() -> None:
-    with pytest.raises(VgpuError, match="calls_client said 'ready', must be ns and a name"):
-        calls.read_lines("12 cuInit\nready\n")
-
-
 def test_what_is_lost_at_a_switch_is_what_turns_leave_of_a_period() -> None:
     row = TurnRow(2, 100)
 
@@ -191,14 +186,6 @@ def test_what_is_lost_at_a_switch_is_what_turns_leave_of_a_period() -> None:
     assert "lost at a switch is 231 us, on silicon it is 151 ± 15.1" in judge([lost])[0]
 
 
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("", "must be turns, turn_ns and period_ns"),
-        ("turns 5 turn_ns 1\n", "must be turns, turn_ns and period_ns"),
-        ("turns 0 turn_ns 0 period_ns 0\n", "only 0 turns were seen, must be 20"),
-    ],
-)
-def test_turns_that_tell_nothing_are_refused(line: str, why: str) -> None:
-    with pytest.raises(VgpuError, match=why):
-        turns.read_turns(line)
+def test_a_few_turns_tell_nothing() -> None:
+    with pytest.raises(VgpuError, match="only 0 turns were seen, must be 20"):
+        turns.read_turns("turns 0 turn_ns 0 period_ns 0\n")

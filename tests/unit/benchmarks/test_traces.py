@@ -1,9 +1,8 @@
-"""Traces of real programs: what is read, how gaps are scaled, and what a damaged file says."""
+"""Traces of real programs: what is read, and how gaps are scaled."""
 
 import gzip
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from benchmarks import playback
 from benchmarks.playback import PAIR, PROGRAMS
 from benchmarks.played_tenants import Kept, PlayedWindow
-from benchmarks.player import Played, read_answer
+from benchmarks.player import Played
 from benchmarks.repeats import OURS
 from benchmarks.tenant_programs import Window
 from benchmarks.trace import DIRECTORY, Row, Trace, read_trace
@@ -24,8 +23,6 @@ from libvgpu.sim.calibration import call_names, find_calibration
 MS_NS = 10**6
 LAUNCH_NS = call_ns("cuLaunchKernel")
 SYNC_NS = call_ns("cuStreamSynchronize")
-
-Change = Callable[[dict[str, Any]], object]
 
 
 def _launch(gpu_ns: int = 1000, gap_ns: int = 0, stream: int = 0) -> Row:
@@ -186,52 +183,6 @@ def test_the_script_has_a_line_for_each_driver_call() -> None:
     assert re.fullmatch(r"cuMemcpyHtoDAsync-pageable 0 0 0 0 9 0 \d+", lines[9])
 
 
-def _first_row(form: dict[str, Any]) -> dict[str, Any]:
-    row = form["steps"][0][0]
-    assert isinstance(row, dict)
-    return row
-
-
-@pytest.mark.parametrize(
-    ("change", "place", "why"),
-    [
-        (lambda f: f.update(form=2), "", "key 'form' is 2, and this player knows only form 1"),
-        (lambda f: f.pop("form"), "", "key 'form' is missing"),
-        (lambda f: f.pop("steps"), "", "key 'steps' is missing"),
-        (lambda f: f.update(steps=[[]]), "", "key 'steps' must be a list"),
-        (lambda f: f.update(steps=[7]), "step 1: ", "is a int, must be a list of rows"),
-        (lambda f: f.update(plain_step_ms=0), "", "key 'plain_step_ms' is 0"),
-        (lambda f: f.update(plain_step_ms=float("nan")), "", "key 'plain_step_ms' is nan"),
-        (lambda f: f.update(plain_step_ms=10**400), "", "key 'plain_step_ms' is 1000"),
-        (lambda f: f.update(program=3), "", "key 'program' is 3"),
-        (lambda f: f.update(kinds=-1), "", "key 'kinds' is -1, must be an integer from 0"),
-        (lambda f: f.update(kinds=0), "step 1, row 1: ", "key 'kind' is 0, there is none"),
-        (lambda f: _first_row(f).pop("gpu_ns"), "step 1, row 1: ", "key 'gpu_ns' is missing"),
-        (lambda f: _first_row(f).update(call="cudaNew"), "step 1, row 1: ", "'call' is 'cudaNew'"),
-        (lambda f: _first_row(f).update(call=[]), "step 1, row 1: ", "key 'call' is []"),
-        (lambda f: _first_row(f).update(gap_ns=1.5), "step 1, row 1: ", "key 'gap_ns' is 1.5"),
-        (lambda f: _first_row(f).update(host_ns=-1), "step 1, row 1: ", "key 'host_ns' is -1"),
-        (lambda f: _first_row(f).update(threads=1025), "step 1, row 1: ", "from 1 to 1024"),
-        (lambda f: _first_row(f).update(blocks=True), "step 1, row 1: ", "key 'blocks' is True"),
-        (lambda f: f["steps"][1].append(3), "step 2, row 3: ", "is a int, must be an object"),
-        (lambda f: f["steps"][1][1].update(copy="up"), "step 2, row 2: ", "key 'copy' is 'up'"),
-    ],
-)
-def test_a_wrong_value_is_told_with_file_and_place(
-    change: Change, place: str, why: str, tmp_path: Path
-) -> None:
-    form = _form()
-    change(form)
-    path = _write(tmp_path / "p.json.gz", form)
-
-    with pytest.raises(VgpuError) as caught:
-        read_trace(path)
-
-    assert caught.value.message.startswith(f"{path}: {place}")
-    assert why in caught.value.message
-    assert "\n" not in caught.value.message
-
-
 def test_a_form_of_the_test_is_read(tmp_path: Path) -> None:
     trace = read_trace(_write(tmp_path / "p.json.gz", _form()))
 
@@ -243,52 +194,23 @@ def test_a_form_of_the_test_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "why"),
     [
-        (None, "cannot be read: No such file"),
-        (b"{}", "cannot be read: Not a gzipped file"),
-        (gzip.compress(b"{}" * 1000, mtime=0)[:-9], "the gzip file is damaged"),
-        (gzip.compress(b"{}", mtime=0)[:10] + b"\xff\xff", "the gzip file is damaged"),
-        (gzip.compress(b"{}", mtime=0)[:-8] + b"12345678", "cannot be read: CRC check failed"),
-        (gzip.compress(b"{", mtime=0), "does not hold JSON"),
-        (gzip.compress(b"\xff", mtime=0), "does not hold JSON"),
-        (gzip.compress(b"[" * 100_000, mtime=0), "does not hold JSON"),
-        (gzip.compress(b"[]", mtime=0), "holds a list, must be a JSON object"),
+        (None, "No such file"),
+        (b"{}", "Not a gzipped file"),
+        (gzip.compress(b"{}" * 1000, mtime=0)[:-9], "Compressed file ended"),
+        (gzip.compress(b"{", mtime=0), "JSONDecodeError"),
+        (gzip.compress(b'{"form": 2}', mtime=0), "is of form 2, and this player knows 1"),
+        (gzip.compress(b'{"form": 1}', mtime=0), "KeyError 'steps'"),
     ],
 )
-def test_a_damaged_file_is_told(content: bytes | None, why: str, tmp_path: Path) -> None:
+def test_a_file_that_holds_no_trace_is_named(
+    content: bytes | None, why: str, tmp_path: Path
+) -> None:
     path = tmp_path / "p.json.gz"
     if content is not None:
         path.write_bytes(content)
 
-    with pytest.raises(VgpuError, match=f"^{re.escape(str(path))}: {re.escape(why)}"):
+    with pytest.raises(VgpuError, match=f"^{re.escape(str(path))}: .*{re.escape(why)}"):
         read_trace(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda f: None, ""),
-        (lambda f: f.pop("nodes_of"), "key 'nodes_of' is missing"),
-        (lambda f: f.update(nodes_of="../p"), "key 'nodes_of' is '../p', must name another"),
-        (lambda f: f.update(nodes_of="g"), "so no other trace's graph can be of it"),
-        (lambda f: f.update(nodes_of="q"), "cannot be read: No such file"),
-        (lambda f: f.update(kinds=2), "key 'kinds' is 2, must be 0"),
-    ],
-)
-def test_the_nodes_of_a_graph_come_from_the_trace_that_it_names(
-    change: Change, why: str, tmp_path: Path
-) -> None:
-    _write(tmp_path / "p.json.gz", _form())
-    launch = {"call": "cudaGraphLaunch", "host_ns": 1, "gap_ns": 1, "stream": 0}
-    form = _form() | {"kinds": 0, "nodes_of": "p", "steps": [[launch]]}
-    change(form)
-    path = _write(tmp_path / "g.json.gz", form)
-
-    if why:
-        with pytest.raises(VgpuError, match=re.escape(why)):
-            read_trace(path)
-        return
-    trace = read_trace(path)
-    assert (trace.kinds, [row.gpu_ns for row in trace.nodes]) == (1, [5, 5])
 
 
 def _window(*said: float) -> PlayedWindow:
@@ -330,12 +252,6 @@ def test_a_failure_under_the_shim_is_told_and_nothing_else_of_it() -> None:
     found = playback.summarise(["gpt"], kept, {"gpt": 63.2}, [OURS])
 
     assert [(m.value, m.note) for m in found if m.subject == OURS] == [(None, "it crashed")]
-
-
-@pytest.mark.parametrize("line", ["", "ready\n", "[]\n", '{"steps": 3}\n'])
-def test_a_line_that_is_no_players_is_refused(line: str) -> None:
-    with pytest.raises(VgpuError, match="must be its line of JSON"):
-        read_answer(line)
 
 
 def test_the_costs_of_calls_are_those_of_the_calibration() -> None:

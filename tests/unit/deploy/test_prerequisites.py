@@ -1,13 +1,12 @@
 """What a machine lacks is one sentence with the command that helps."""
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from support import ROOT
-from support.waiting import PATIENCE_S
+from support.ended import run_to_end
 
 STAND_INS = {
     "id": "echo 1000",
@@ -51,13 +50,9 @@ def test_what_is_missing_is_said_with_what_helps(
             (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
             os.chmod(tmp_path / name, 0o755)  # noqa: S103 - a program
 
-    done = subprocess.run(
+    done = run_to_end(
         ["/bin/sh", str(ROOT / "deploy/dev/install-prerequisites.sh")],
         env={"PATH": str(tmp_path), **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
     )
 
     assert (done.stderr.strip(), done.returncode) == (sentence, 1 if sentence else 0)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from libvgpu import allocation_dirs, region
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import DeviceLimit
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.slices import read_slices
+from support.made_slices import make_slice
 from vgpuctl.__main__ import main
 from vgpuctl.cluster.listing import NODE_COLUMN, of_node
 from vgpuctl.commands import ps, status
@@ -41,14 +41,9 @@ def run_dir(tmp_path: Path, machine: Machine) -> Path:
     for number, (namespace, uuid, core) in enumerate(
         (("team-a", first, 60), ("team-a", second, 30), ("team-b", second, 20))
     ):
-        directory = run_dir / "allocations" / f"{number:012x}"
-        directory.parent.mkdir(exist_ok=True)
         limit = DeviceLimit(uuid, 4 * GIB, core_percent=core, unaccounted_bytes=number << 20)
-        region.create(directory, ContainerLimits(directory.name, Family.VGPU, (limit,)))
-        meta = allocation_dirs.AllocationMeta(
-            directory.name, "vgpu", "kubelet", 1000.0, namespace, f"pod-{number}", "main"
-        )
-        allocation_dirs.write_meta(directory, meta)
+        who: dict[str, Any] = {"namespace": namespace, "pod": f"pod-{number}", "container": "main"}
+        make_slice(run_dir, f"{number:012x}", limit, **who)
     return run_dir
 
 

@@ -9,13 +9,13 @@ import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from libvgpu import _native, allocation_dirs, region
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from libvgpu import _native
+from libvgpu.limits import ComputeMode, DeviceLimit, Family
 from libvgpu.slices import read_slices
+from support.made_slices import make_slice
 from support.shim.grants import Grants
 from vgpuctl.__main__ import main
 from vgpuctl.observe import SeenGpu, gpu_rows, process_rows
@@ -77,25 +77,9 @@ def tenants() -> Iterator[list[UsedSlot]]:
         tenant.dies()
 
 
-def _allocate(
-    run_dir: Path,
-    name: str,
-    *devices: DeviceLimit,
-    family: Family = Family.VGPU,
-    source: str = "kubelet",
-    **who: Any,
-) -> Path:
-    directory = run_dir / "allocations" / name
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    region.create(directory, ContainerLimits(name, family, devices))
-    meta = allocation_dirs.AllocationMeta(name, family.name.lower(), source, 1000.0, **who)
-    allocation_dirs.write_meta(directory, meta)
-    return directory
-
-
 def test_each_process_on_each_gpu_it_uses_is_a_row(tmp_path: Path, tenants: list[UsedSlot]) -> None:
     # GIVEN a container with two GPUs, one process on both and one on the second
-    directory = _allocate(
+    directory = make_slice(
         tmp_path,
         "pod-1",
         DeviceLimit(A, GIB, core_percent=30),
@@ -103,7 +87,7 @@ def test_each_process_on_each_gpu_it_uses_is_a_row(tmp_path: Path, tenants: list
         namespace="team-a",
         pod="train",
         container="main",
-    )
+    ).directory
     tenants += [UsedSlot(directory, 0, 7, b"python3"), UsedSlot(directory, 1, 8, b"helper")]
     tenants[0].uses(0, 64 * MIB, refused=3)
     tenants[0].uses(1, 32 * MIB)
@@ -139,7 +123,7 @@ def test_each_process_on_each_gpu_it_uses_is_a_row(tmp_path: Path, tenants: list
 def test_a_dead_process_is_no_row_and_its_bytes_are_free(
     tmp_path: Path, tenants: list[UsedSlot]
 ) -> None:
-    directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB))
+    directory = make_slice(tmp_path, "pod-1", DeviceLimit(A, GIB)).directory
     tenants += [UsedSlot(directory, 0, 7, b"dead"), UsedSlot(directory, 1, 8, b"alive")]
     tenants[0].uses(0, 512 * MIB)
     tenants[1].uses(0, 16 * MIB)
@@ -151,7 +135,7 @@ def test_a_dead_process_is_no_row_and_its_bytes_are_free(
 
 
 def test_a_slice_without_a_process_is_one_idle_row_per_gpu(tmp_path: Path) -> None:
-    _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB), DeviceLimit(B, GIB))
+    make_slice(tmp_path, "pod-1", DeviceLimit(A, GIB), DeviceLimit(B, GIB))
 
     rows = process_rows(read_slices(tmp_path))
 
@@ -165,7 +149,7 @@ def test_the_share_shown_is_the_one_that_holds_in_its_family(tmp_path: Path) -> 
     limit = DeviceLimit(
         A, GIB, core_percent=100, compute_mode=ComputeMode.OFF, mps_thread_percentage=50
     )
-    _allocate(tmp_path, "pod-1", limit, family=Family.MPS)
+    make_slice(tmp_path, "pod-1", limit, family=Family.MPS)
 
     (row,) = process_rows(read_slices(tmp_path))
 
@@ -176,7 +160,9 @@ def test_the_share_shown_is_the_one_that_holds_in_its_family(tmp_path: Path) -> 
 def test_clients_of_an_mps_server_are_told_from_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], pipe: str, shown: str
 ) -> None:
-    directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB, mps_pipe_directory=pipe))
+    directory = make_slice(
+        tmp_path, "pod-1", DeviceLimit(A, GIB, mps_pipe_directory=pipe)
+    ).directory
     with Grants(directory) as grants:
         grants.publish("free")
         (row,) = process_rows(read_slices(tmp_path))
@@ -192,7 +178,7 @@ def test_the_books_of_compute_are_shown(
     tmp_path: Path, tenants: list[UsedSlot], capsys: pytest.CaptureFixture[str]
 ) -> None:
     # GIVEN a capped process that had 60 of the last 200 ms, and 1 of 50 held launches waited long
-    directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB, core_percent=30))
+    directory = make_slice(tmp_path, "pod-1", DeviceLimit(A, GIB, core_percent=30)).directory
     tenants.append(UsedSlot(directory, 0, 7, b"python3"))
     tenants[0].uses(0, MIB)
     counters = lib.usage_slot_device(tenants[0].view, 0, 0)
@@ -227,7 +213,7 @@ def test_how_a_gpu_is_shared_is_what_its_arbiter_granted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], granted: int, age_s: int, shown: str
 ) -> None:
     limits = DeviceLimit(A, GIB, core_percent=30), DeviceLimit(B, GIB, core_percent=30)
-    directory = _allocate(tmp_path, "pod-1", *limits)
+    directory = make_slice(tmp_path, "pod-1", *limits).directory
     image = bytearray((directory / "limits").read_bytes())
     header = ffi.cast("struct vgpu_limits_header *", ffi.from_buffer(image))
     at = header.grant_offset + header.grant_stride  # the second device's
@@ -262,7 +248,7 @@ def test_estimates_are_flagged(
     is_flagged: bool,
     estimated: bool,
 ) -> None:
-    directory = _allocate(tmp_path, "pod-1", limit, family=family)
+    directory = make_slice(tmp_path, "pod-1", limit, family=family).directory
     tenants.append(UsedSlot(directory, 0, 7, b"python3"))
     tenants[0].uses(0, MIB)
     lib.usage_slot_device(tenants[0].view, 0, 0).books = int(is_flagged)
@@ -277,7 +263,7 @@ def test_estimates_are_flagged(
 def test_gpu_time_that_nobody_sampled_is_unknown_and_not_zero(
     tmp_path: Path, tenants: list[UsedSlot]
 ) -> None:
-    directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB))
+    directory = make_slice(tmp_path, "pod-1", DeviceLimit(A, GIB)).directory
     tenants.append(UsedSlot(directory, 0, 7, b"python3"))
     tenants[0].uses(0, MIB)
     lib.usage_slot_device(tenants[0].view, 0, 0).gpu_time_ns = 0
@@ -290,7 +276,7 @@ def test_gpu_time_that_nobody_sampled_is_unknown_and_not_zero(
 
 
 def test_a_run_whose_owner_is_dead_is_abandoned(tmp_path: Path) -> None:
-    _allocate(tmp_path, "run-1", DeviceLimit(A, GIB), source="run")
+    make_slice(tmp_path, "run-1", DeviceLimit(A, GIB), source="run")
 
     (row,) = process_rows(read_slices(tmp_path))
 
@@ -302,9 +288,9 @@ def test_a_run_whose_owner_is_dead_is_abandoned(tmp_path: Path) -> None:
 def test_a_damaged_file_is_a_row_that_says_so(
     tmp_path: Path, name: str, content: bytes | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    directory = _allocate(
+    directory = make_slice(
         tmp_path, "pod-1", DeviceLimit(A, GIB), namespace="n", pod="p", container="c"
-    )
+    ).directory
     (directory / name).unlink()
     if content is not None:
         (directory / name).write_bytes(content)
@@ -321,7 +307,7 @@ def test_no_garbage_in_usage_makes_ps_or_status_fail(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # GIVEN a usage file that keeps its header and holds random bytes behind it, slots in use
-    directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB))
+    directory = make_slice(tmp_path, "pod-1", DeviceLimit(A, GIB)).directory
     usage = directory / "usage"
     whole = usage.read_bytes()
     header_bytes = ffi.sizeof("struct vgpu_usage_header")
@@ -342,9 +328,9 @@ def test_no_garbage_in_usage_makes_ps_or_status_fail(
 def test_status_adds_up_what_is_given_away_on_each_gpu(
     tmp_path: Path, tenants: list[UsedSlot]
 ) -> None:
-    first = _allocate(tmp_path, "pod-1", DeviceLimit(A, 16 * GIB, core_percent=30))
-    _allocate(tmp_path, "pod-2", DeviceLimit(A, 32 * GIB, core_percent=70))
-    _allocate(tmp_path, "pod-3", DeviceLimit(B, GIB, core_percent=5))
+    first = make_slice(tmp_path, "pod-1", DeviceLimit(A, 16 * GIB, core_percent=30)).directory
+    make_slice(tmp_path, "pod-2", DeviceLimit(A, 32 * GIB, core_percent=70))
+    make_slice(tmp_path, "pod-3", DeviceLimit(B, GIB, core_percent=5))
     tenants.append(UsedSlot(first, 0, 7, b"x"))
     tenants[0].uses(0, 3 * MIB)
 
@@ -374,7 +360,7 @@ def test_ps_of_a_directory_that_is_not_there_is_empty(
 def test_memory_that_several_processes_hold_is_a_row_marked_by_its_maker(
     tmp_path: Path, tenants: list[UsedSlot], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    directory = _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB))
+    directory = make_slice(tmp_path, "pod-1", DeviceLimit(A, GIB)).directory
     tenants += [UsedSlot(directory, 0, 7, b"maker"), UsedSlot(directory, 1, 7, b"maker")]
     tenants[0].uses(0, 64 * MIB)
     tenants[1].uses(0, 32 * MIB)
@@ -409,7 +395,7 @@ def test_what_waits_for_the_next_start_of_a_client_of_mps_is_pending(
     pending: list[str],
 ) -> None:
     limit = DeviceLimit(A, GIB, mps_thread_percentage=50, mps_pinned_bytes=GIB)
-    directory = _allocate(tmp_path, "pod-1", limit, family=Family.MPS)
+    directory = make_slice(tmp_path, "pod-1", limit, family=Family.MPS).directory
     tenants.append(UsedSlot(directory, 0, 7, b"python3"))
     row = lib.usage_slot(tenants[0].view, 0)
     row.mps_thread_percentage, row.mps_pinned_mib = percent, pinned_mib
@@ -426,7 +412,7 @@ def test_what_waits_for_the_next_start_of_a_client_of_mps_is_pending(
 def test_json_keeps_the_documented_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from vgpuctl.commands import ps, status
 
-    _allocate(tmp_path, "pod-1", DeviceLimit(A, GIB))
+    make_slice(tmp_path, "pod-1", DeviceLimit(A, GIB))
     for verb, module in (("ps", ps), ("status", status)):
         assert main([verb, "--run-dir", str(tmp_path), "-o", "json"]) == 0
         rows = json.loads(capsys.readouterr().out)

@@ -9,9 +9,9 @@ from typing import Any, get_args
 import jsonschema
 import pytest
 
-from libvgpu import allocation_dirs, region
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import DeviceLimit, Family
 from support import ROOT
+from support.made_slices import make_slice
 from support.output_schemas import check
 from vgpuctl.__main__ import main
 from vgpuctl.output.__main__ import main as write
@@ -146,14 +146,9 @@ def test_damaged_slices_and_gpus_that_only_slices_name_keep_to_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("vgpuctl.gpu_choice.named.machines_root", lambda: tmp_path)
-    (tmp_path / "allocations").mkdir()
     for name in ("good", "damaged", "useless"):
-        directory = tmp_path / "allocations" / name
         family = Family.VGPU if name == "useless" else Family.MPS
-        limits = ContainerLimits(name, family, (DeviceLimit("GPU-x", 1 << 30),))
-        region.create(directory, limits)
-        meta = allocation_dirs.AllocationMeta(name, "mps", "kubelet", 1000.0)
-        allocation_dirs.write_meta(directory, meta)
+        make_slice(tmp_path, name, DeviceLimit("GPU-x", 1 << 30), family=family)
     (tmp_path / "allocations/damaged/limits").chmod(0o600)
     (tmp_path / "allocations/damaged/limits").write_bytes(b"x" * 100)
     (tmp_path / "allocations/useless/usage").unlink()

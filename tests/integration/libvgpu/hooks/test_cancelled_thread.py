@@ -1,6 +1,5 @@
 """A thread that is cancelled while its launch waits leaves its turn to the others."""
 
-import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -8,8 +7,9 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
+from support.ended import run_to_end
 from support.shim.slices import Slice
-from support.waiting import PATIENCE_S, bar
+from support.waiting import bar
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -28,13 +28,7 @@ def test_a_cancelled_thread_does_not_keep_its_turn(
     )
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
-    done = subprocess.run(
-        [program],
-        env=part.environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    done = run_to_end([program], env=part.environment())
 
     assert done.returncode == 0, done.stderr
     cancelled, longest_ms = map(float, done.stdout.split())

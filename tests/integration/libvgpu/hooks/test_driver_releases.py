@@ -13,7 +13,7 @@ from libvgpu.driver_releases import RELEASES
 from libvgpu.ledger_view import read_ledger
 from libvgpu.sim import Machine
 from support import Compile
-from support.lines import expect
+from support.lines import expect, start_listening
 from support.shim.lacking import without_symbols
 from support.shim.slices import Slice
 from support.sim.nvml_programs import NVML_PRELUDE
@@ -48,13 +48,7 @@ def hold(part: Slice, *sizes: int) -> subprocess.Popen[str]:
 def crowd(machine: Machine, compile_program: Compile, count: int) -> Iterator[None]:
     """So many other processes on the GPU, in no slice."""
     program = compile_program("sim_crowd.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
-    others = subprocess.Popen(
-        [program, str(count)],
-        env=machine.environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    others = start_listening([program, str(count)], machine.environment(), stderr=None)
     expect(others)
     try:
         yield

@@ -1,6 +1,5 @@
 """cuInit inside a library's constructor and on another thread at once: no deadlock."""
 
-import subprocess
 from collections.abc import Callable
 
 import pytest
@@ -8,8 +7,8 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
+from support.ended import run_to_end
 from support.shim.slices import Slice
-from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -25,13 +24,7 @@ def test_a_constructor_that_initialises_cuda_does_not_deadlock(
     part = slice_of(machine, memory_bytes=GIB)
 
     for _ in range(ROUNDS):
-        done = subprocess.run(
-            [program, library, state],
-            env=part.environment(),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-        )
+        done = run_to_end([program, library, state], env=part.environment())
 
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) == GIB  # the slice's own: the shim was there

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from itertools import combinations
@@ -13,9 +12,9 @@ import pytest
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim import Machine
 from support import ROOT, Compile
+from support.ended import run_to_end
 from support.shim.slices import Slice
 from support.sim.driver import library_of
-from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
@@ -145,14 +144,7 @@ def test_no_hook_reads_an_output_that_was_left_out(
     environment = part.environment()
     environment["LD_LIBRARY_PATH"] = f"{generous}:{environment['LD_LIBRARY_PATH']}"
 
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=environment,
-        input=json.dumps(calls()),
-        text=True,
-        capture_output=True,
-        timeout=PATIENCE_S,
-    )
+    done = run_to_end([sys.executable, "-c", PROGRAM], env=environment, input=json.dumps(calls()))
 
     answers = [line.split() for line in done.stdout.splitlines()]
     assert done.returncode == 0, (answers[-1], done.stderr)

@@ -1,7 +1,6 @@
 """A slice of one MIG instance: CUDA and NVML name it by its own UUID."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,9 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine, parse_spec
+from support.ended import run_to_end
 from support.shim.slices import Slice
 from support.sim.driver import driver_version
-from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
 LIMIT = 256 * MIB
@@ -62,13 +61,7 @@ def look(part: Slice, instance: int) -> dict[str, Any]:
     environment = part.environment() | {
         "CUDA_VISIBLE_DEVICES": part.machine.instances[instance].uuid
     }
-    done = subprocess.run(
-        [sys.executable, "-c", LOOK],
-        env=environment,
-        text=True,
-        capture_output=True,
-        timeout=PATIENCE_S,
-    )
+    done = run_to_end([sys.executable, "-c", LOOK], env=environment)
     assert done.returncode == 0, done.stderr
     said: dict[str, Any] = json.loads(done.stdout)
     return said

@@ -13,7 +13,8 @@ from libvgpu.region import ProcessUsage
 from libvgpu.sim import Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import Compile
-from support.lines import expect, next_line, tell
+from support.ended import run_to_end
+from support.lines import expect, next_line, start_listening, tell
 from support.shim.slices import Slice
 from support.waiting import PATIENCE_S
 
@@ -70,14 +71,7 @@ class Newer:
     def start(self, *steps: tuple[str | int, ...]) -> "subprocess.Popen[str]":
         environment = self.part.environment()
         environment["LD_LIBRARY_PATH"] = f"{self.folder}:{environment['LD_LIBRARY_PATH']}"
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, json.dumps(steps)],
-            env=environment,
-            text=True,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        process = start_listening([sys.executable, "-c", PROGRAM, json.dumps(steps)], environment)
         self.part.processes.append(process)
         return process
 
@@ -191,24 +185,16 @@ def test_doctor_shows_them_while_the_process_runs(newer: Newer, tmp_path: Path) 
     environment["LD_LIBRARY_PATH"] = f"{newer.folder}:{environment['LD_LIBRARY_PATH']}"
     vgpuctl = [sys.executable, "-m", "vgpuctl"]
     steps = json.dumps([("handle", "cuFutureCall"), ("use",), ("wait",)])
-    process = subprocess.Popen(
+    process = start_listening(
         [*vgpuctl, "run", directories[0], "--", sys.executable, "-c", PROGRAM, steps],
-        env=environment,
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        environment,
+        stderr=None,
     )
     newer.part.processes.append(process)
     while next_line(process) != "waits":
         assert process.poll() is None
 
-    asked = subprocess.run(
-        [*vgpuctl, "doctor", *directories, "-o", "json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    asked = run_to_end([*vgpuctl, "doctor", *directories, "-o", "json"], env=environment)
 
     (finding,) = [each for each in json.loads(asked.stdout) if each["check"] == "entry-points"]
     assert finding["level"] == "warn"

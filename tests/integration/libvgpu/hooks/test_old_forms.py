@@ -1,7 +1,6 @@
 """The calls of before CUDA 3.2 answer in 32 bits, where a driver has a context of their time."""
 
 import ast
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,8 +9,8 @@ import pytest
 
 from libvgpu.sim import Machine
 from support import Compile
+from support.ended import run_to_end
 from support.shim.slices import Slice
-from support.waiting import PATIENCE_S
 
 MIB, GIB = 1 << 20, 1 << 30
 DRIVER = "libcuda.so.1"
@@ -70,14 +69,7 @@ def test_sizes_and_addresses_have_32_bits(
     environment = slice_of(machine, memory_bytes=limit).environment()
     environment["LD_LIBRARY_PATH"] = f"{old}:{environment['LD_LIBRARY_PATH']}"
 
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=environment,
-        text=True,
-        capture_output=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
+    done = run_to_end([sys.executable, "-c", PROGRAM], env=environment)
 
     assert done.returncode == 0, done.stderr
     said = ast.literal_eval(done.stdout)

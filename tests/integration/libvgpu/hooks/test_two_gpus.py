@@ -1,6 +1,5 @@
 """Two GPUs in one slice: each one's memory and launches are its own."""
 
-import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +11,10 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
+from support.ended import run_to_end
 from support.lines import next_line
 from support.shim.slices import Slice
 from support.sim.driver import driver_version
-from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
 GIB = 1 << 30
@@ -65,13 +64,7 @@ def test_launches_on_an_uncapped_gpu_let_none_pass_uncounted_on_a_capped_one(
 ) -> None:
     program = compile_program("shim_two_gpus.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
 
-    done = subprocess.run(
-        [program],
-        env=two_gpus.environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
+    done = run_to_end([program], env=two_gpus.environment())
 
     assert done.returncode == 0, done.stderr
     capped, uncapped = two_gpus.usage().devices

@@ -9,7 +9,6 @@ The long form has all of them, and runs the other tests of the shim there.
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
@@ -17,6 +16,7 @@ import pytest
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import ROOT
+from support.ended import run_to_end
 from support.exercise.runner import named, run_all
 from support.sim.driver import CUDA
 from support.suite.on_build import OTHERS, TESTS_SECONDS
@@ -93,14 +93,11 @@ def shim_tests(version: int) -> list[str]:
 @pytest.mark.timeout(2 * TESTS_SECONDS)
 @pytest.mark.parametrize("cuda", LONG)
 def test_the_shim_tests_pass_on_an_older_driver(cuda: str) -> None:
-    done = subprocess.run(
+    done = run_to_end(
         [sys.executable, "-m", "pytest", "-q", "-m", OTHERS, *shim_tests(DRIVER_VERSIONS[cuda])],
         cwd=ROOT,
-        capture_output=True,
-        text=True,
         timeout=TESTS_SECONDS,
         env=os.environ | {CUDA: cuda, "VGPU_LONG": "0"},
-        check=False,
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -13,10 +13,10 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
+from support.ended import run_to_end
 from support.lines import expect
 from support.shim.slices import Slice
 from support.sim.driver import driver_version, library_of
-from support.waiting import PATIENCE_S
 
 MIB = 1 << 20
 LIMITS = (256 * MIB, 512 * MIB, 768 * MIB)
@@ -62,13 +62,7 @@ def run(
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     if visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible
-    done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + code],
-        env=environment,
-        text=True,
-        capture_output=True,
-        timeout=PATIENCE_S,
-    )
+    done = run_to_end([sys.executable, "-c", PRELUDE + code], env=environment)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -1,8 +1,6 @@
 """What the hooks do not see of a process is charged by NVML's figure, at quiet moments."""
 
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from libvgpu.sim import Machine
-from support import CLIENT_PATH, Compile
+from support import Compile
 from support.lines import expect, next_line, tell
 from support.shim.lacking import with_libraries, without_symbols
 from support.shim.lazy_code import START
 from support.shim.slices import Slice
 from support.sim.measured import measured_machine
+from support.user_home import UserHome
 from support.waiting import PATIENCE_S
 
 SliceOf = Callable[..., Slice]
@@ -283,24 +282,12 @@ def test_where_nvml_does_not_tell_nothing_is_charged_and_that_is_said(
 
 
 def test_a_run_without_an_agent_is_as_true(tmp_path: Path) -> None:
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
-        "VGPU_RUN_DIR": str(tmp_path / "run"),
-        "VGPU_SIM_CALIBRATION": "h100",
-        "PYTHONPATH": CLIENT_PATH,
-    }
-    run = ["-m", "vgpuctl", "run", "--simulate", "h100", "--memory", "4Gi", "--", sys.executable]
-    code = START + "launch(lazy(93)); quiet(); print(beyond())"
+    home = UserHome(tmp_path)
+    client = [sys.executable, "-c", START + "launch(lazy(93)); quiet(); print(beyond())"]
 
-    done = subprocess.run(
-        [sys.executable, *run, "-c", code],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
+    done = home.vgpuctl(
+        *("run", "--simulate", "h100", "--memory", "4Gi", "--", *client),
+        VGPU_SIM_CALIBRATION="h100",
     )
 
     assert (done.stdout.split(), done.returncode) == (["0"], 0), done.stderr

@@ -7,7 +7,6 @@ know nothing of it.
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ import pytest
 
 from libvgpu.sim import PROFILES
 from support import ROOT
-from support.waiting import PATIENCE_S
+from support.ended import run_to_end
 
 CLIENTS = ROOT / "tests/clients"
 PROFILE = PROFILES["h100-80g"]
@@ -64,13 +63,8 @@ def run(tmp_path: Path) -> Run:
     }
 
     def run_client(place: tuple[str, ...], *command: str | Path) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "vgpuctl", *place, "--", *map(str, command)],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
+        done = run_to_end(
+            [sys.executable, "-m", "vgpuctl", *place, "--", *map(str, command)], env=environment
         )
         assert done.returncode == 0, done.stderr
         # a slice says what it refuses, and nothing else is said

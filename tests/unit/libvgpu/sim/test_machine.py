@@ -13,6 +13,7 @@ from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine, acquire, machines_root, parse_spec, release, sweep
 from libvgpu.sim.profiles import MODELS
 from support import open_to_others
+from support.ended import run_to_end
 
 T4 = PROFILES["t4"]
 NOBODY = 65534
@@ -210,13 +211,7 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path) -> None:
         f"subprocess.run(['mount', '-t', 'tmpfs', '-o', 'size=16k', 'none', {str(tmp_path)!r}],"
         "check=True)\n"
     ) + FULL.replace("resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))\n", "")
-    done = subprocess.run(
-        ["unshare", "-m", sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = run_to_end(["unshare", "-m", sys.executable, "-c", code], timeout=60)
     if "mount" in done.stderr:
         pytest.skip("mounting is not allowed here")
 

@@ -1,12 +1,11 @@
 """`kubectl vgpu` runs where only the package's own dependencies are, not those of the agent."""
 
-import subprocess
 import sys
 
 import pytest
 
 from support import ROOT
-from support.waiting import PATIENCE_S
+from support.ended import run_to_end
 
 pytestmark = pytest.mark.process
 
@@ -22,12 +21,5 @@ print([name for name in {OF_THE_AGENT!r} if name in sys.modules], len(VERBS))
 
 
 def test_no_verb_needs_a_library_of_the_agent() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", CODE],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=True,
-    )
+    done = run_to_end([sys.executable, "-c", CODE], cwd=ROOT, check=True)
     assert done.stdout == "[] 6\n"

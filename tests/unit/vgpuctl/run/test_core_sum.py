@@ -1,13 +1,12 @@
 """The shares of `vgpuctl run` on one GPU never sum to more than the GPU."""
 
-import threading
 from pathlib import Path
 
 import pytest
 
-from libvgpu import allocation_dirs, region
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
+from libvgpu.limits import ComputeMode, DeviceLimit, Family, on_left_over
+from support.made_slices import make_slice
 from vgpuctl.run import core_sum
 
 A, B = "GPU-a", "GPU-b"
@@ -18,41 +17,8 @@ def device(uuid: str, percent: int, mode: ComputeMode = STRICT) -> DeviceLimit:
     return DeviceLimit(uuid, 1 << 30, core_percent=percent, compute_mode=mode, weight=percent)
 
 
-def make(run_dir: Path, name: str, *devices: DeviceLimit, family: Family = Family.VGPU) -> None:
-    (run_dir / "allocations").mkdir(exist_ok=True)
-    directory = run_dir / "allocations" / name
-    region.create(directory, ContainerLimits(name, family, devices))
-    meta = allocation_dirs.AllocationMeta(name, family.name.lower(), "run", 1.0)
-    allocation_dirs.write_meta(directory, meta)
-
-
-def test_what_is_left_is_given_to_the_percent(tmp_path: Path) -> None:
-    make(tmp_path, "one", device(A, 30))
-    make(tmp_path, "two", device(A, 10, ELASTIC))
-
-    core_sum.require_free_share(tmp_path, [device(A, 60)])
-
-    with pytest.raises(AllocationRefused):
-        core_sum.require_free_share(tmp_path, [device(A, 61)])
-
-
-@pytest.mark.parametrize("mode", [STRICT, ELASTIC])
-def test_a_refusal_names_gpu_asked_taken_and_allowed(tmp_path: Path, mode: ComputeMode) -> None:
-    make(tmp_path, "one", device(A, 30, mode))
-    make(tmp_path, "two", device(A, 40, mode), device(B, 1))
-
-    with pytest.raises(AllocationRefused) as caught:
-        core_sum.require_free_share(tmp_path, [device(B, 50), device(A, 50, mode)])
-
-    assert caught.value.message == (
-        f"core 50 of GPU GPU-a cannot be given: 2 slice(s) of {tmp_path} have 70 % of it, "
-        "so at most 30 % are allowed"
-    )
-    assert "--core 30" in str(caught.value.hint)
-
-
 def test_when_nothing_is_left_no_number_is_offered(tmp_path: Path) -> None:
-    make(tmp_path, "one", device(A, 100))
+    make_slice(tmp_path, "one", device(A, 100))
 
     with pytest.raises(AllocationRefused, match="so none is left") as caught:
         core_sum.require_free_share(tmp_path, [device(A, 1)])
@@ -62,45 +28,23 @@ def test_when_nothing_is_left_no_number_is_offered(tmp_path: Path) -> None:
 
 
 def test_shares_that_are_not_held_in_time_are_not_counted(tmp_path: Path) -> None:
-    make(tmp_path, "off", device(A, 100, OFF))
-    make(tmp_path, "mps", device(A, 100), family=Family.MPS)
+    make_slice(tmp_path, "off", device(A, 100, OFF))
+    make_slice(tmp_path, "mps", device(A, 100), family=Family.MPS)
 
     core_sum.require_free_share(tmp_path, [device(A, 100)])
-    make(tmp_path, "one", device(A, 100))
+    make_slice(tmp_path, "one", device(A, 100))
     core_sum.require_free_share(tmp_path, [device(A, 100, OFF)])
 
 
 def test_what_others_leave_over_is_promised_to_nobody(tmp_path: Path) -> None:
-    make(tmp_path, "rest", on_left_over(device(A, 100)))
+    make_slice(tmp_path, "rest", on_left_over(device(A, 100)))
 
     core_sum.require_free_share(tmp_path, [device(A, 100)])
-    make(tmp_path, "one", device(A, 100))
+    make_slice(tmp_path, "one", device(A, 100))
     core_sum.require_free_share(tmp_path, [on_left_over(device(A, 100))])
-    make(tmp_path, "one percent", device(B, 1, ELASTIC))
+    make_slice(tmp_path, "one percent", device(B, 1, ELASTIC))
     with pytest.raises(AllocationRefused, match="have 1 % of it, so at most 99 %"):
         core_sum.require_free_share(tmp_path, [device(B, 100)])
-
-
-def test_of_many_that_ask_at_once_only_those_that_fit_get_in(tmp_path: Path) -> None:
-    start, refused = threading.Barrier(6), []
-
-    def ask(name: str) -> None:
-        start.wait()
-        try:
-            with core_sum.admitting(tmp_path):
-                core_sum.require_free_share(tmp_path, [device(A, 30)])
-                make(tmp_path, name, device(A, 30))
-        except AllocationRefused:
-            refused.append(name)
-
-    threads = [threading.Thread(target=ask, args=(f"s{n}",)) for n in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert len(refused) == 3
-    assert len(list((tmp_path / "allocations").iterdir())) == 3
 
 
 def test_one_that_is_stopped_meanwhile_is_not_waited_for_for_ever(

@@ -10,6 +10,7 @@ from deviceplugin.policy.limits.changes import changed_limits
 from libvgpu import allocation_dirs, region
 from libvgpu.errors import AllocationRefused, RegionError, UsageError
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
+from support.made_slices import make_slice
 from vgpuctl.run import limits as run_limits
 
 GIB = 1 << 30
@@ -30,15 +31,6 @@ def device(uuid: str, percent: int = 40, mode: ComputeMode = STRICT) -> DeviceLi
     )
 
 
-def make(run_dir: Path, name: str, *devices: DeviceLimit) -> allocation_dirs.AllocationDir:
-    (run_dir / "allocations").mkdir(exist_ok=True)
-    directory = run_dir / "allocations" / name
-    region.create(directory, ContainerLimits(name, Family.VGPU, devices))
-    meta = allocation_dirs.AllocationMeta(name, "vgpu", "run", 1.0)
-    allocation_dirs.write_meta(directory, meta)
-    return allocation_dirs.AllocationDir(directory, meta)
-
-
 def memory_of(uuid: str) -> int | None:
     return GPU_BYTES if uuid == A else None
 
@@ -57,7 +49,7 @@ def held(found: allocation_dirs.AllocationDir) -> tuple[DeviceLimit, ...]:
 
 
 def test_what_is_named_changes_on_every_gpu_and_the_rest_stays(tmp_path: Path) -> None:
-    one = make(tmp_path, "one", device(A), device(B, 30))
+    one = make_slice(tmp_path, "one", device(A), device(B, 30), source="run")
     inode = (one.directory / "limits").stat().st_ino
 
     done = change(one, Override(core_percent=20, memory_bytes=GIB))
@@ -78,7 +70,7 @@ def test_what_is_named_changes_on_every_gpu_and_the_rest_stays(tmp_path: Path) -
 def test_clearing_goes_back_to_what_it_was_made_with_however_often_it_was_set(
     tmp_path: Path,
 ) -> None:
-    one = make(tmp_path, "one", device(A), device(A + "2", 30, OFF))
+    one = make_slice(tmp_path, "one", device(A), device(A + "2", 30, OFF), source="run")
     before = held(one)
     change(one, Override(compute=ComputeMode.ELASTIC))
     change(one, Override(core_percent=5, memory_bytes=GIB))
@@ -93,8 +85,8 @@ def test_clearing_goes_back_to_what_it_was_made_with_however_often_it_was_set(
 
 
 def test_it_rises_as_far_as_the_gpu_has_it(tmp_path: Path) -> None:
-    one = make(tmp_path, "one", device(A, 40))
-    make(tmp_path, "two", device(A, 30))
+    one = make_slice(tmp_path, "one", device(A, 40), source="run")
+    make_slice(tmp_path, "two", device(A, 30), source="run")
 
     change(one, Override(core_percent=70, memory_bytes=GPU_BYTES))
 
@@ -107,9 +99,9 @@ def test_it_rises_as_far_as_the_gpu_has_it(tmp_path: Path) -> None:
 
 
 def test_what_was_given_up_and_taken_by_another_does_not_come_back(tmp_path: Path) -> None:
-    one = make(tmp_path, "one", device(A, 60))
+    one = make_slice(tmp_path, "one", device(A, 60), source="run")
     change(one, Override(core_percent=20))
-    make(tmp_path, "two", device(A, 70))
+    make_slice(tmp_path, "two", device(A, 70), source="run")
 
     with pytest.raises(AllocationRefused, match="at most 30 % are allowed"):
         clear(one)
@@ -120,8 +112,8 @@ def test_what_was_given_up_and_taken_by_another_does_not_come_back(tmp_path: Pat
 
 
 def test_lowering_is_never_refused_for_what_others_have(tmp_path: Path) -> None:
-    one = make(tmp_path, "one", device(A, 60))
-    make(tmp_path, "two", device(A, 90))  # more than there is
+    one = make_slice(tmp_path, "one", device(A, 60), source="run")
+    make_slice(tmp_path, "two", device(A, 90), source="run")  # more than there is
 
     change(one, Override(core_percent=50))
 
@@ -129,7 +121,7 @@ def test_lowering_is_never_refused_for_what_others_have(tmp_path: Path) -> None:
 
 
 def test_memory_of_a_gpu_nobody_sees_only_falls(tmp_path: Path) -> None:
-    one = make(tmp_path, "one", device(B))
+    one = make_slice(tmp_path, "one", device(B), source="run")
 
     change(one, Override(memory_bytes=GIB))
 
@@ -139,8 +131,8 @@ def test_memory_of_a_gpu_nobody_sees_only_falls(tmp_path: Path) -> None:
 
 
 def test_a_slice_without_a_share_gets_one_only_where_it_is_free(tmp_path: Path) -> None:
-    one = make(tmp_path, "one", device(A, 100, OFF))
-    make(tmp_path, "two", device(A, 30))
+    one = make_slice(tmp_path, "one", device(A, 100, OFF), source="run")
+    make_slice(tmp_path, "two", device(A, 30), source="run")
 
     with pytest.raises(UsageError, match="core 20 does nothing for a slice with compute off"):
         change(one, Override(core_percent=20))
@@ -155,9 +147,9 @@ def test_a_slice_without_a_share_gets_one_only_where_it_is_free(tmp_path: Path) 
 
 
 def test_a_slice_without_reserved_compute_gets_some_and_goes_back(tmp_path: Path) -> None:
-    one = make(tmp_path, "one", on_left_over(device(A)))
+    one = make_slice(tmp_path, "one", on_left_over(device(A)), source="run")
     before = held(one)
-    make(tmp_path, "two", device(A, 99))
+    make_slice(tmp_path, "two", device(A, 99), source="run")
 
     with pytest.raises(UsageError, match="compute strict holds a share, and this slice has none"):
         change(one, Override(compute=ComputeMode.STRICT))
@@ -178,7 +170,7 @@ def test_a_slice_without_reserved_compute_gets_some_and_goes_back(tmp_path: Path
 
 
 def test_without_a_share_at_all_and_back_to_what_is_left_over(tmp_path: Path) -> None:
-    one = make(tmp_path, "one", on_left_over(device(A)))
+    one = make_slice(tmp_path, "one", on_left_over(device(A)), source="run")
     before = held(one)
 
     change(one, Override(compute=ComputeMode.OFF))
@@ -191,7 +183,7 @@ def test_without_a_share_at_all_and_back_to_what_is_left_over(tmp_path: Path) ->
 
 
 def test_a_slice_that_ended_is_said_to_have(tmp_path: Path) -> None:
-    one = make(tmp_path, "one", device(A))
+    one = make_slice(tmp_path, "one", device(A), source="run")
     allocation_dirs.remove(one.directory)
 
     with pytest.raises(RegionError, match="cannot be opened"):
@@ -200,7 +192,7 @@ def test_a_slice_that_ended_is_said_to_have(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["[{", '[{"compute": "lax"}]'])
 def test_a_damaged_memory_of_the_request_changes_nothing(tmp_path: Path, content: str) -> None:
-    one = make(tmp_path, "one", device(A))
+    one = make_slice(tmp_path, "one", device(A), source="run")
     change(one, Override(core_percent=5))
     (one.directory / "asked.json").write_text(content)
 
@@ -211,12 +203,9 @@ def test_a_damaged_memory_of_the_request_changes_nothing(tmp_path: Path, content
 
 
 def test_memory_that_others_were_promised_meanwhile_is_not_given_back(tmp_path: Path) -> None:
-    one = make(tmp_path, "one", device(A))
+    one = make_slice(tmp_path, "one", device(A), source="run")
     change(one, Override(memory_bytes=GIB))
-    two = tmp_path / "allocations" / "two"
-    region.create(two, ContainerLimits("two", Family.VGPU, (device(A), device(A + "2"))))
-    meta = allocation_dirs.AllocationMeta("two", "vgpu", "kubelet", 2.0)
-    allocation_dirs.write_meta(two, meta)
+    two = make_slice(tmp_path, "two", device(A), device(A + "2")).directory
     change(one, Override(memory_bytes=8 * GIB))  # 16 GiB in all
     change(one, Override(memory_bytes=GIB))
 

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from libvgpu import allocation_dirs, ownership, region
+from libvgpu import ownership
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import DeviceLimit
+from support.made_slices import make_slice
 from vgpuctl.run import core_sum, memory_sum
 from vgpuctl.run.requests import GpuRequest
 
@@ -22,14 +23,6 @@ def device(uuid: str, size: int, physical: int = 0) -> DeviceLimit:
     return DeviceLimit(uuid, size, physical_bytes=physical, core_percent=10)
 
 
-def make(run_dir: Path, name: str, *devices: DeviceLimit, source: str = "kubelet") -> None:
-    directory = run_dir / "allocations" / name
-    directory.parent.mkdir(exist_ok=True)
-    region.create(directory, ContainerLimits(name, Family.VGPU, devices))
-    meta = allocation_dirs.AllocationMeta(name, "vgpu", source, 1.0)
-    allocation_dirs.write_meta(directory, meta)
-
-
 @pytest.fixture
 def living(tmp_path: Path) -> Iterator[contextlib.ExitStack]:
     """Keeps slices of living `vgpuctl run` (`alive`) until the test ends."""
@@ -39,7 +32,7 @@ def living(tmp_path: Path) -> Iterator[contextlib.ExitStack]:
 
 def alive(owners: contextlib.ExitStack, run_dir: Path, *devices: DeviceLimit) -> str:
     name, _ = owners.enter_context(ownership.owned_directory(run_dir))
-    make(run_dir, name, *devices, source="run")
+    make_slice(run_dir, name, *devices, source="run")
     return name
 
 
@@ -51,7 +44,7 @@ def fitted(run_dir: Path, size: int | None, uuid: str = A) -> DeviceLimit:
 
 def test_what_is_left_is_given_to_the_byte(tmp_path: Path, living: contextlib.ExitStack) -> None:
     alive(living, tmp_path, device(A, 5 * GIB))
-    make(tmp_path, "agents", device(A, 3 * GIB), device(B, GIB))
+    make_slice(tmp_path, "agents", device(A, 3 * GIB), device(B, GIB))
 
     assert fitted(tmp_path, 8 * GIB).memory_limit_bytes == 8 * GIB
     assert fitted(tmp_path, None).memory_limit_bytes == 8 * GIB
@@ -74,8 +67,8 @@ def test_with_nothing_left_nothing_is_offered(tmp_path: Path, living: contextlib
 
 
 def test_a_killed_run_has_nothing_and_overcommitted_memory_counts_once(tmp_path: Path) -> None:
-    make(tmp_path, "run-1-dead", device(A, 16 * GIB), source="run")
-    make(tmp_path, "agents", device(A, 16 * GIB, physical=4 * GIB))
+    make_slice(tmp_path, "run-1-dead", device(A, 16 * GIB), source="run")
+    make_slice(tmp_path, "agents", device(A, 16 * GIB, physical=4 * GIB))
 
     assert fitted(tmp_path, None).memory_limit_bytes == 12 * GIB
 

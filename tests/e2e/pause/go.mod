@@ -1,4 +1,0 @@
-// What holds the namespaces of a pod on a node of real parts.
-module pause
-
-go 1.24.0
