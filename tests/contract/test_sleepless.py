@@ -50,7 +50,7 @@ ALLOWED = {
     "integration/deviceplugin/scheduler/test_extender_bad_input.py": (2, SLOW_PART),
     "integration/deviceplugin/scheduler/test_follow.py": (1, NOTHING_COMES),
     "integration/deviceplugin/watch/test_honest_programs.py": (1, REAL_CLOCK),
-    "integration/deviceplugin/watch/test_watcher.py": (3, NOTHING_COMES),
+    "integration/deviceplugin/watch/test_watcher.py": (1, NOTHING_COMES),
     "integration/libvgpu/code/test_modules.py": (1, REAL_CLOCK),
     "integration/libvgpu/compute/test_uncapped.py": (1, REAL_CLOCK),
     "integration/libvgpu/compute/test_utilisation.py": (1, MEASURES),
