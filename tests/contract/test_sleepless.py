@@ -40,7 +40,6 @@ ALLOWED = {
     "integration/deviceplugin/agent/test_kept_config.py": (1, ANY_MOMENT),
     "integration/deviceplugin/agent/test_node_packs.py": (1, BOUND),
     "integration/deviceplugin/agent/test_published.py": (2, f"{BOUND}; {NOTHING_COMES}"),
-    "integration/deviceplugin/core/test_gpu_arbiters.py": (1, NOTHING_COMES),
     "integration/deviceplugin/kube/test_events.py": (3, f"{BOUND}; {NOTHING_COMES}"),
     "integration/deviceplugin/kube/test_inventory_lease.py": (6, NOTHING_COMES),
     "integration/deviceplugin/kube/test_node_label.py": (1, NOTHING_COMES),
