@@ -1,8 +1,7 @@
 """What the agent has again when it was killed or its memory was lost: every slice, and once.
 
-Kills at random instants and a kubelet that lists meanwhile, in real time, are for the long form.
-In the gate `agent/test_histories.py` kills the agent's core at counted changes of its files, and
-has its kubelet forget units in the midst of calls.
+`agent/test_histories.py` kills the agent at counted changes of its files, cuts the node's power,
+and has its kubelet forget units in the midst of calls; `agent/test_kills.py` kills the process.
 """
 
 import shutil
