@@ -111,6 +111,43 @@ def test_a_replaced_gpu_is_shared_and_slices_of_the_old_one_are_kept(
         wait_until(lambda: offers_whole(node, NEW_GPU))
 
 
+def test_a_new_gpu_that_the_config_does_not_fit_changes_nothing_and_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, memoryUnit: 8Gi}]}\n"
+    small = Gpu(1, NEW_GPU.uuid, "test", 4 * GIB)
+    with node_with(monkeypatch, GpuListing((MPS_GPU,)), config) as node:
+        wait_until(lambda: offered(node) == {MPS_GPU.uuid: 100})
+
+        node.inventory.found = GpuListing((MPS_GPU, small))
+
+        wait_until(lambda: "does not fit GPU 1" in (report(node).config.error or ""))
+        assert offered(node) == {MPS_GPU.uuid: 100}
+        node.inventory.found = GpuListing((MPS_GPU, NEW_GPU))
+        wait_until(lambda: offered(node) == {MPS_GPU.uuid: 100, NEW_GPU.uuid: 100})
+        assert report(node).config.error is None
+
+
+def test_an_edit_that_names_another_index_goes_by_those_of_nvml(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [1]}]}\n"
+    without = GpuListing((replace(VGPU_GPU, index=0), replace(SPARE_GPU, index=1)))
+    with node_with(monkeypatch, GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU)), config) as node:
+        wait_until(lambda: offers_whole(node, VGPU_GPU))
+        node.stop_agent()
+        node.inventory.found = without
+        node.start_agent()
+        wait_until(lambda: offers_whole(node, VGPU_GPU))
+
+        node.config.write_text(config.replace("[1]", "[0, 1]"))
+        wait_until(lambda: offers_whole(node, VGPU_GPU, SPARE_GPU))
+        assert report(node).config.error is None
+
+        node.config.write_text(config)
+        wait_until(lambda: offers_whole(node, SPARE_GPU))
+
+
 def test_an_agent_waits_for_a_driver_where_the_config_says_so(
     monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
 ) -> None:
@@ -211,3 +248,25 @@ def test_an_index_means_the_same_gpu_after_a_restart_without_the_first_one(
         node.inventory.found = there
         wait_until(lambda: serves(MPS_GPU))
         assert not said(log, "GPU draining, its sharing changes when its slices have ended")
+
+
+def test_a_lost_gpu_may_be_named_again_and_is_said_to_be_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [0, 1]}]}\n"
+    there = GpuListing((MPS_GPU, VGPU_GPU))
+    with node_with(monkeypatch, there, config) as node:
+        wait_until(lambda: offers_whole(node, MPS_GPU, VGPU_GPU))
+        node.stop_agent()
+        node.inventory.found = GpuListing((replace(VGPU_GPU, index=0),))
+        node.config.write_text(config.replace("[0, 1]", "[1]"))
+        node.start_agent()
+        wait_until(lambda: offers_whole(node, VGPU_GPU))
+
+        node.config.write_text(config)
+
+        lost = f"GPU 0 was {MPS_GPU.uuid} when the config was accepted"
+        wait_until(lambda: lost in (report(node).config.error or ""))
+        assert offers_whole(node, VGPU_GPU)
+        node.inventory.found = there
+        wait_until(lambda: offers_whole(node, MPS_GPU, VGPU_GPU))

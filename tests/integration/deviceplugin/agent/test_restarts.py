@@ -10,7 +10,7 @@ from libvgpu.errors import ConfigError
 from libvgpu.limits import ComputeMode
 from support.node.in_process import CONFIG, GIB, InProcessNode, only_device
 from support.waiting import PATIENCE_S, wait_until
-from vgpuctl.agent_client import agent_report
+from vgpuctl.agent_client import agent_report, metrics_page
 
 pytestmark = pytest.mark.usefixtures("in_world")
 
@@ -44,7 +44,7 @@ def test_a_pod_that_comes_after_the_run_directory_was_emptied_is_admitted(
     assert node.limit(pod).memory_limit_bytes == 4 * GIB
 
 
-def test_an_edited_rule_holds_in_the_running_container_within_a_second(
+def test_an_edited_rule_holds_in_the_running_container_within_a_second_and_a_bad_one_never(
     node: InProcessNode,
 ) -> None:
     pod = node.admit("a", {"vgpu-core": 50, "vgpu-memory": 8})
@@ -70,6 +70,11 @@ def test_an_edited_rule_holds_in_the_running_container_within_a_second(
     assert (directory / "limits").stat().st_ino == inode
     assert node.limit(other, "c1").memory_limit_bytes == 4 * GIB
 
+    node.config.write_text(CONFIG + "limits:\n- {memory: 1Gi}\n- {memory: 8 bananas}\n")
+    wait_until(lambda: "8 bananas" in (agent_report(node.run_dir).config.error or ""))
+    assert "vgpu_config_reload_success 0.0" in metrics_page(node.run_dir)
+    assert only_device(directory) == after
+
 
 def test_a_second_agent_and_a_wrong_config_do_not_start(node: InProcessNode) -> None:
     second = InProcessNode.__new__(InProcessNode)
@@ -85,3 +90,13 @@ def test_a_second_agent_and_a_wrong_config_do_not_start(node: InProcessNode) -> 
     node._thread.join(PATIENCE_S)  # type: ignore[union-attr]
     assert isinstance(node.failure, ConfigError)
     assert "GPU 0 is already shared" in str(node.failure)
+
+
+def test_a_kubelet_directory_too_deep_for_a_socket_is_refused(node: InProcessNode) -> None:
+    node.stop_agent()
+    node.kubelet_dir /= "x" * 90
+
+    node.start_agent()
+    node._thread.join(PATIENCE_S)  # type: ignore[union-attr]
+
+    assert "the path of a Unix socket may have 107 bytes" in str(node.failure)

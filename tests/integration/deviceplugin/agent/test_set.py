@@ -2,6 +2,7 @@
 stays when the agent restarts."""
 
 import json
+import logging
 import threading
 import time
 from pathlib import Path
@@ -55,13 +56,18 @@ def held(node: InProcessNode) -> HeldPod:
 
 
 def test_what_is_set_holds_in_the_running_container_until_it_is_cleared(
-    held: HeldPod, capsys: pytest.CaptureFixture[str]
+    held: HeldPod, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
     inode = (held.directory / "limits").stat().st_ino
 
-    assert held.set("--core", "20", "--memory", "3GiB", "--compute", "strict") == 0
+    assert held.set("--core", "20") == 0
+    assert held.set("--memory", "3GiB", "--compute", "strict") == 0  # the share stays set
 
     assert held.now() == (20, 3 * GIB, ComputeMode.STRICT)
+    changes = [r.__dict__["fields"] for r in caplog.records if r.message == "limits changed"]
+    assert [each["core_percent"] for each in changes] == ["40->20", "20->20"]
+    assert changes[-1]["memory_bytes"] == f"{8 * GIB}->{3 * GIB}"
     table = capsys.readouterr().out
     for line in ("core 40% 20% now", "memory 8 GiB 3 GiB now", "compute elastic strict now"):
         assert line in " ".join(table.split())
@@ -153,6 +159,7 @@ def test_wrong_words_and_names_are_told_apart(
         ([held.name, "--clear", "--core", "3"], 2, "--clear takes back all values"),
         (["a/b/c/d", "--core", "3"], 2, "neither an allocation's id"),
         (["default/none", "--core", "3"], 1, "'default/none' is not there"),
+        ([held.name, "--core", "41"], 1, "no rule of limits: with allowRaise: true matches it"),
     ):
         assert main(["set", *arguments, run_dir]) == status, arguments
         assert said in capsys.readouterr().err

@@ -46,11 +46,17 @@ def devices(node: InProcessNode, pod: AdmittedPod) -> list[str]:
 
 def test_mig_devices_are_shared_further_in_fractions(monkeypatch: pytest.MonkeyPatch) -> None:
     cut, other = gpus(2)
-    mig = MigPart(cut.uuid, 0, "3g.20gb", 1, 0)
-    part = Gpu(0, "MIG-0", "NVIDIA A100 MIG 3g.20gb", 5 * GIB, minor=0, mig=mig)
-    there = (replace(cut, is_mig_enabled=True, mig_devices=(part,)), other)
-    config = "version: v1\nsharing: {fractional: [{family: vgpu, match: {mig: 3g.20gb}}]}\n"
-    offered = {"nvidia.com/gpu": 1, "nvidia.com/vgpu-core": 100, "nvidia.com/vgpu-memory": 5}
+    part, whole = (
+        Gpu(0, f"MIG-{n}", profile, 5 * GIB, minor=0, mig=MigPart(cut.uuid, n, profile, n + 1, 0))
+        for n, profile in enumerate(("3g.20gb", "1g.5gb+me"))
+    )
+    there = (replace(cut, is_mig_enabled=True, mig_devices=(part, whole)), other)
+    config = (
+        "version: v1\nflags: {migStrategy: mixed}\n"
+        "sharing: {fractional: [{family: vgpu, match: {mig: 3g.20gb}}]}\n"
+    )
+    counts = {"gpu": 1, "mig-1g.5gb.me": 1, "vgpu-core": 100, "vgpu-memory": 5}
+    offered = {f"nvidia.com/{name}": count for name, count in counts.items()}
     with node_with(monkeypatch, there, config, *offered) as node:
         assert node.kubelet.allocatable() == offered
         pod = node.admit("job", {"vgpu-core": 30, "vgpu-memory": 2})

@@ -9,8 +9,9 @@ from deviceplugin.core import container_start
 from deviceplugin.testing import AdmissionFailed
 from libvgpu import artifacts, region
 from libvgpu.limits import ComputeMode, Family
-from support.node.in_process import GIB, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode
+from support.node.in_process import CONFIG, GIB, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode
 from support.waiting import wait_until
+from vgpuctl.agent_client import agent_report
 
 pytestmark = pytest.mark.usefixtures("in_world")
 
@@ -123,3 +124,17 @@ def test_core_alone_does_not_wait_for_those_that_run(
 
     with pytest.raises(AdmissionFailed, match="8 units of 1 GiB, but 0 are free"):
         node.kubelet.run_options(pod, "c0")
+
+
+def test_a_lone_half_does_not_start_where_the_config_forbids_it(node: InProcessNode) -> None:
+    started = node.admit("started", CORE)
+    node.limit(started)
+    node.config.write_text(CONFIG.replace("elastic", "elastic, loneHalves: forbid"))
+    before = agent_report(node.run_dir).config.digest
+    wait_until(lambda: agent_report(node.run_dir).config.digest != before)
+
+    lone = node.admit("lone", {"vgpu-core": 20})
+
+    with pytest.raises(AdmissionFailed, match=r"vgpu-core: 20 without .* is forbidden"):
+        node.kubelet.run_options(lone, "c0")
+    node.limit(started)  # whoever has started goes on
