@@ -39,6 +39,7 @@ ALLOWED = {
     "integration/deviceplugin/agent/test_bad_requests.py": (1, ANY_MOMENT),
     "integration/deviceplugin/agent/test_kept_config.py": (1, ANY_MOMENT),
     "integration/deviceplugin/agent/test_published.py": (1, NOTHING_COMES),
+    "integration/deviceplugin/inventory/test_health.py": (1, NOTHING_COMES),
     "integration/deviceplugin/kube/test_events.py": (3, f"{BOUND}; {NOTHING_COMES}"),
     "integration/deviceplugin/kube/test_inventory_lease.py": (6, NOTHING_COMES),
     "integration/deviceplugin/kube/test_node_label.py": (1, NOTHING_COMES),

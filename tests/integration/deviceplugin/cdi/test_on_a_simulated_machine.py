@@ -14,7 +14,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from support.node.simulated import SLICES, SimulatedNode
 from support.waiting import wait_until
 from vgpuctl.agent_client import agent_report
-from vgpuctl.doctor.finding import OK
+from vgpuctl.doctor.finding import FAIL, OK
 from vgpuctl.doctor.injection_check import injection
 
 KIND = "k8s.device-plugin.nvidia.com/gpu"
@@ -112,3 +112,20 @@ def test_the_agent_puts_a_removed_spec_back_by_itself_and_doctor_tells(node: Cdi
     (finding,) = injection(agent_report(node.run_dir).injection)
     assert finding.level == OK
     assert str(node.spec) in finding.message
+
+
+def test_a_whole_gpu_does_not_start_without_its_spec(node: CdiNode) -> None:
+    pod = node.admit("a", gpu=1)
+    assert node.kubelet.run_options(pod, "c").cdi_devices == (
+        f"{KIND}={node.machine.devices[1].uuid}",
+    )
+    node.spec.unlink()
+    node.spec.mkdir()  # so that it cannot be put back
+
+    with pytest.raises(Exception, match=r"the CDI spec \S+ cannot be written"):
+        node.kubelet.run_options(pod, "c")
+    with pytest.raises(Exception, match=r"the CDI spec \S+ cannot be written"):
+        node.kubelet.run_options(node.admit("b", vgpu_core=1, vgpu_memory=1), "c")
+    (finding,) = injection(agent_report(node.run_dir).injection)
+    assert finding.level == FAIL
+    assert "cannot be written" in finding.message

@@ -1,11 +1,13 @@
 """An unhealthy GPU is not offered, whoever has units of it; once it is healthy, it is again."""
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from deviceplugin.inventory.gpu_watch import LIST_EVERY_S
 from deviceplugin.testing import ContainerManifest, PodManifest
 from support import warm
 from support.node.simulated import CONFIG, CORE, MEMORY, SimulatedNode
@@ -114,7 +116,6 @@ def test_an_agent_starts_without_a_gpu_that_is_lost_and_shares_it_when_it_is_bac
     node: SickNode,
 ) -> None:
     assert node.stop_agent() == 0
-    assert not list(node.kubelet.plugin_directory.glob("nvidia*")), "sockets are left"
     lose(node.machine, 0)
 
     node.start_agent()
@@ -171,6 +172,17 @@ def test_an_error_that_is_disabled_withdraws_nothing_and_others_do(node: SickNod
 
     wait_until(is_withdrawn)
     assert node.healthy_cores() == [100, 0]
+
+
+def test_nothing_is_withdrawn_where_health_is_not_watched(node: SickNode) -> None:
+    node.stop_agent()
+    node.variables = {"DP_DISABLE_HEALTHCHECKS": "all"}
+    node.start_agent()
+
+    inject(node, f"{node.base / 'machine'}/0", "lost")
+    time.sleep(LIST_EVERY_S + 2.0)  # an agent that cares would long have said so
+
+    assert node.healthy_cores() == [100, 100]
 
 
 def test_a_gpu_that_nvml_does_not_answer_for_is_withdrawn_alone_and_the_others_are_followed(

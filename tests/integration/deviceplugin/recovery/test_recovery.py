@@ -148,6 +148,23 @@ def test_without_any_witness_nothing_is_swept_and_the_start_is_refused_in_words(
         node.limit(pod)
 
 
+def test_a_pod_that_ended_before_a_restart_is_not_taken_back(node: InProcessNode) -> None:
+    stays = node.admit("stays", PAIR)
+    lone = node.admit("lone", {"vgpu-core": 25})
+    for pod in (stays, lone):
+        node.limit(pod)
+    node.kubelet.finish(lone)
+    wait_until(lambda: len(list((node.run_dir / "allocations").iterdir())) == 1)
+    wait_until(lambda: lone.uid not in node.kubelet.checkpoint.read_text())
+    node.stop_agent()
+
+    restart_agent(node)
+
+    (held,) = stored(node)
+    assert {*held.core, *held.memory} == set(units(stays))
+    assert node.kubelet.allocatable()["nvidia.com/vgpu-memory"] == 32
+
+
 def test_what_ended_while_the_memory_was_lost_is_freed(
     node: InProcessNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from deviceplugin.model.device_forms import ListStrategy
 from deviceplugin.model.gpus import GpuListing
 from deviceplugin.model.units import gpu_of
-from support.node.in_process import CONFIG, GivenGpus, InProcessNode, running_node
+from support.node.in_process import CONFIG, VGPU_GPU, GivenGpus, InProcessNode, running_node
 from support.waiting import wait_until
 
 LIST = "/var/run/nvidia-container-devices"
@@ -103,6 +103,30 @@ def test_every_form_reaches_the_runtime_of_a_pair(
                 "/etc/ld.so.preload",
             }
             assert told.devices == ()
+
+
+def test_device_nodes_come_from_the_drivers_root(
+    node: InProcessNode, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "deviceplugin")
+    root = tmp_path / "driver"
+    (root / "dev").mkdir(parents=True)
+    for name in ("nvidia4", "nvidia5", "nvidiactl", "nvidia-uvm"):
+        (root / "dev" / name).touch()
+    restart_with(
+        node,
+        f"{{nvidiaDevRoot: '{root}', plugin: {{passDeviceSpecs: true, deviceIDStrategy: index}}}}",
+    )
+
+    told = node.kubelet.run_options(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2}), "c0")
+
+    assert told.envs == {"NVIDIA_VISIBLE_DEVICES": str(VGPU_GPU.index)}
+    assert {(d.container_path, d.host_path, d.permissions) for d in told.devices} == {
+        (f"/dev/{name}", f"{root}/dev/{name}", "rw")
+        for name in (f"nvidia{FIRST_MINOR + VGPU_GPU.index}", "nvidiactl", "nvidia-uvm")
+    }
+    (said,) = [r for r in caplog.records if "passDeviceSpecs" in r.getMessage()]
+    assert said.__dict__["fields"] == {"nodes": f"{root}/dev/nvidia6"}, "the third GPU's own"
 
 
 def test_a_changed_form_waits_for_a_restart_and_is_said_to(
