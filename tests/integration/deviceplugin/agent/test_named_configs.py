@@ -82,6 +82,9 @@ def test_a_changed_label_switches_the_config_of_running_containers(
     wait_until(lambda: node.limit(pod).memory_limit_bytes == 2 * GIB)
     server.label_node(NODE)
     wait_until(lambda: node.limit(pod).memory_limit_bytes == 3 * GIB)
+    server.label_node(NODE, **{"example.com/gpus": "a"})
+    restart(node, node_label="example.com/gpus")
+    assert in_force(node) == ("a", "label example.com/gpus")
 
 
 def test_the_last_known_label_counts_while_the_server_is_away_and_over_a_restart(

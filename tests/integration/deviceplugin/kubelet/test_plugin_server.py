@@ -106,7 +106,7 @@ def test_a_longest_name_is_served_in_a_directory_that_leaves_it_no_room() -> Non
         deep = Path(folder) / ("k" * 40)
         deep.mkdir()
         offer = SimpleNamespace(name=f"nvidia.com/{'g' * 63}", state=SimpleNamespace(wake=list))
-        server = PluginServer(offer, deep)  # type: ignore[arg-type]
+        server = PluginServer(offer, deep)
         server.start()
         try:
             assert server.socket.is_socket()

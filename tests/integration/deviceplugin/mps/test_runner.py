@@ -90,6 +90,8 @@ def test_the_agents_wish_is_followed_while_it_changes(node: MpsNode) -> None:
 
     wanted_path(node.run_dir).write_text('{"token": 1, "gpus": ["GPU-')
     wait_until(lambda: "so nothing changes" in node.said(), "the runner has seen the damage")
+    node.want(0, 1)
+    node.wait_phase(0)
     assert node.gpu(1) == kept
 
 
