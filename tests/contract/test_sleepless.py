@@ -45,6 +45,7 @@ ALLOWED = {
     "integration/deviceplugin/kube/test_node_label.py": (1, NOTHING_COMES),
     "integration/deviceplugin/kube/test_pod_labels.py": (2, NOTHING_COMES),
     "integration/deviceplugin/mps/test_agent.py": (3, f"{BOUND}; {SLOW_PART}"),
+    "integration/deviceplugin/scheduler/test_binding.py": (1, SLOW_PART),
     "integration/deviceplugin/scheduler/test_extender_bad_input.py": (2, SLOW_PART),
     "integration/deviceplugin/scheduler/test_follow.py": (1, NOTHING_COMES),
     "integration/deviceplugin/watch/test_honest_programs.py": (1, REAL_CLOCK),

@@ -18,7 +18,7 @@ from deviceplugin.scheduler.binding.binder import Binder, BindFailed, BindOutcom
 from deviceplugin.scheduler.cluster.cluster import Cluster
 from deviceplugin.scheduler.cluster.follow import ClusterFollower
 from deviceplugin.scheduler.search.node_view import NodeView
-from deviceplugin.scheduler.search.plans import Plan
+from deviceplugin.scheduler.search.plans import Plan, Refusal
 from support.api_server.cluster_server import NAMESPACE, ClusterServer
 from support.scheduler.values import DOMAIN, first_fit, pod_of, published
 from support.waiting import wait_until
@@ -294,6 +294,32 @@ def test_an_amount_that_is_none_is_refused(world: World) -> None:
 
     assert world.fails("p").outcome is BindOutcome.REFUSED
     assert world.bindings == 0
+
+
+def test_nobody_plans_between_a_plan_and_its_promise(world: World) -> None:
+    def slow(view: NodeView, request: PodRequest) -> Plan | Refusal:
+        found = first_fit(view, request)
+        time.sleep(0.02)
+        return found
+
+    binder = Binder(world.server.api(), world.cluster, slow, DOMAIN, lambda: "")
+    names = [f"s{number}" for number in range(8)]
+    for name in names:
+        world.server.put_pod(pod_of(name, 60, 10))
+        binder.remember(pod_of(name, 60, 10))
+    barrier = threading.Barrier(len(names))
+
+    def bind(name: str) -> bool:
+        barrier.wait()
+        try:
+            binder.bind("team", name, f"uid-{name}", "n1")
+        except BindFailed:
+            return False
+        return True
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        assert sum(pool.map(bind, names)) == 2
+    assert world.free() == [40, 40]
 
 
 def test_a_hundred_binds_at_once_promise_nothing_twice(server: ClusterServer) -> None:
