@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin.core import podresources_sync
 from deviceplugin.model.gpus import Gpu, GpuListing, MigPart
 from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet
 from support.node.in_process import GIB, InProcessNode, running_node
@@ -42,6 +43,17 @@ def node_with(
 
 def devices(node: InProcessNode, pod: AdmittedPod) -> list[str]:
     return node.kubelet.run_options(pod, "c0").envs["NVIDIA_VISIBLE_DEVICES"].split(",")
+
+
+def test_packed_replicas_fill_one_gpu_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = (
+        "version: v1\nflags: {plugin: {sharedDevicesAllocationPolicy: packed}}\n"
+        "sharing: {timeSlicing: {resources: [{name: nvidia.com/gpu, replicas: 5}]}}\n"
+    )
+    with node_with(monkeypatch, gpus(2), config, "nvidia.com/gpu") as node:
+        placed = Counter(devices(node, node.admit(f"p{n}", {"gpu": 1}))[0] for n in range(6))
+
+        assert sorted(placed.values()) == [1, 5]
 
 
 def test_mig_devices_are_shared_further_in_fractions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,3 +159,20 @@ def test_replicas_under_mps_are_equal_slices(monkeypatch: pytest.MonkeyPatch) ->
         for pod in pods:
             node.kubelet.finish(pod)
         wait_until(lambda: not list(files.iterdir()), "the slices are gone")
+
+
+def test_without_podresources_the_kubelets_checkpoint_lets_a_whole_gpu_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(podresources_sync, "PATIENCE_S", 0.5)
+    with node_with(monkeypatch, gpus(2), WHOLE, "nvidia.com/gpu") as node:
+        node.kubelet.podresources_socket.unlink()
+        pod = node.admit("job", {"gpu": 1})
+        kept = node.kubelet.checkpoint.read_bytes()
+        node.kubelet.checkpoint.unlink()
+
+        with pytest.raises(AdmissionFailed, match="podresources of the kubelet gave no answer"):
+            devices(node, pod)
+
+        node.kubelet.checkpoint.write_bytes(kept)
+        assert len(devices(node, pod)) == 1

@@ -124,3 +124,20 @@ def test_a_node_feature_stays_when_the_agent_ends(
 
 def spec(server: ClusterServer) -> Any:
     return server.all(NODE_FEATURE)[0]["spec"]
+
+
+def test_a_cluster_without_nfd_is_told_once_and_the_agent_goes_on(
+    tmp_path: Path,
+    server: ClusterServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server.refuse(404, "nodefeatures")
+    monkeypatch.setattr("deviceplugin.labels.node_objects.RETRY_S", 0.1)
+    text = config(tmp_path, labels="labels: {writeTo: node-feature}")
+    with running_node(monkeypatch, config=text) as node:
+        wait_until(lambda: sum("nodefeatures" in path for _, path in server.calls) > 4, "tries")
+        assert node.admit("p", {"vgpu-core": 30, "vgpu-memory": 4})
+
+    told = [r for r in caplog.records if r.getMessage() == "labels of the node cannot be written"]
+    assert len(told) == 1
