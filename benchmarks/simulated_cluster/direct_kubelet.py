@@ -116,7 +116,6 @@ class DirectKubelet:
             lambda _: False,
             self._look,
             self._table,
-            lambda pod, container: None,
             self._order,
         )
         with self._admission:

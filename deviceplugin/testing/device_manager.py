@@ -21,7 +21,7 @@ from deviceplugin import runtime
 from . import checkpoint_file
 from .merge import RunOptions, merge_answers
 from .plugin_client import DeviceState, Plugin, reason
-from .pod_admission import AdmissionFailed, Affinity, PodAdmission, described
+from .pod_admission import AdmissionFailed, PodAdmission, described
 from .pods import ContainerManifest, PodManifest
 from .records import AdmittedContainer, AdmittedPod
 from .unit_table import UnitTable
@@ -30,9 +30,7 @@ from .unit_table import UnitTable
 class DeviceManager:
     """Admits pods against plugins; for what it promises see `StandInKubelet`."""
 
-    def __init__(
-        self, path: Path, order: random.Random, affinity: Affinity, forgets_in_flight: bool
-    ) -> None:
+    def __init__(self, path: Path, order: random.Random, forgets_in_flight: bool) -> None:
         """Makes one that is closed.
 
         Args:
@@ -40,7 +38,6 @@ class DeviceManager:
             order: source of every random choice.
         """
         self.path = path
-        self.affinity = affinity
         self.changed = runtime.condition()  # also the lock of the tables
         self._order, self._uids = order, copy.copy(order)
         self._admission = runtime.lock()
@@ -190,7 +187,6 @@ class DeviceManager:
             self._known.__contains__,
             self._look,
             self._table,
-            self.affinity,
             self._order,
         )
         try:

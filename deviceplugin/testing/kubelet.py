@@ -22,7 +22,6 @@ from libvgpu.errors import VgpuError
 from . import checkpoint_file
 from .device_manager import DeviceManager
 from .merge import RunOptions
-from .pod_admission import Affinity
 from .pods import PodManifest
 from .records import AdmittedPod
 from .services import PodResourcesService, Registration
@@ -44,7 +43,6 @@ class StandInKubelet:
         self,
         directory: Path,
         seed: int | None = None,
-        affinity: Affinity = lambda pod, container: None,
         forgets_in_flight: bool = False,
         makes_pod_directories: bool = False,
     ) -> None:
@@ -53,7 +51,6 @@ class StandInKubelet:
         Args:
             directory: takes the place of /var/lib/kubelet.
             seed: of every random choice; None for a fresh one.
-            affinity: what the topology manager decided for a container.
             forgets_in_flight: when a pod has ended and somebody lists podresources, forget the
                 units of the admission that is under way, and offer them (kubernetes#137534).
             makes_pod_directories: keep a directory for each pod from its admission to its end, as
@@ -69,7 +66,6 @@ class StandInKubelet:
         self._manager = DeviceManager(
             self.checkpoint,
             random.Random(seed),  # noqa: S311 - an order by a seed
-            affinity,
             forgets_in_flight,
         )
         self._servers: list[Any] = []

@@ -11,7 +11,7 @@ The caller serialises admissions; nothing here takes a lock.
 """
 
 import random
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import grpc
@@ -22,9 +22,6 @@ from .plugin_client import Plugin, reason
 from .records import AdmittedContainer, AdmittedPod
 from .selection import choose
 from .unit_table import UnitTable
-
-#: NUMA nodes that a container of a pod has an affinity to; None without one.
-Affinity = Callable[[AdmittedPod, AdmittedContainer], Set[int] | None]
 
 
 class AdmissionFailed(AllocationRefused):
@@ -46,7 +43,6 @@ class PodAdmission:
     known: Callable[[str], bool]
     look: Callable[[], None]
     table: UnitTable
-    affinity: Affinity
     order: random.Random
 
     def admit(self, pod: AdmittedPod, container: AdmittedContainer) -> bool:
@@ -98,8 +94,7 @@ class PodAdmission:
         self, pod: AdmittedPod, container: AdmittedContainer, resource: str, count: int
     ) -> None:
         plugin = self._plugin(resource)
-        nodes = self.affinity(pod, container)
-        chosen = choose(plugin, count, pod.reusable(resource), self.table, nodes, self.order)
+        chosen = choose(plugin, count, pod.reusable(resource), self.table, self.order)
         container.answers[resource] = plugin.allocate(chosen)
         devices = plugin.devices
         container.numa.update((u, devices[u].numa_nodes) for u in chosen if u in devices)

@@ -1,14 +1,13 @@
 """Which units a container is given, in the order in which the kubelet looks for them.
 
 1. Units of the pod's plain init containers, at random and without asking the plugin.
-2. Where the container has an affinity to NUMA nodes and the plugin tells where its units are: if
-   more of the free units are *aligned* than are needed, GetPreferredAllocation chooses among them;
-   else all of them are taken without asking.
-3. What is still missing: GetPreferredAllocation is asked about all free units. It must name as many
+2. What is still missing: GetPreferredAllocation is asked about all free units. It must name as many
    units as the container asks for in all, those that it has already among them.
 
 What the plugin names too much is left, at random; what it names too little is filled up at random,
-from aligned or from all units as above. Each unit counts as given away as soon as it is chosen.
+from units of a NUMA node first. Each unit counts as given away as soon as it is chosen. No
+container has an affinity to NUMA nodes here: the device manager of a real kubelet judges those
+(`tests/e2e/devicemanager`).
 """
 
 import random
@@ -18,12 +17,11 @@ from .plugin_client import Plugin
 from .unit_table import UnitTable
 
 
-def choose(  # noqa: C901 - the kubelet's steps in their order
+def choose(
     plugin: Plugin,
     count: int,
     reusable: Set[str],
     table: UnitTable,
-    nodes: Set[int] | None,
     order: random.Random,
 ) -> list[str]:
     """Returns ``count`` units of the plugin's.
@@ -31,7 +29,6 @@ def choose(  # noqa: C901 - the kubelet's steps in their order
     Args:
         reusable: units of the pod's init containers.
         table: units given away; those chosen are entered.
-        nodes: NUMA nodes that the container has an affinity to, None without one.
         order: source of the random choices.
 
     Raises:
@@ -65,22 +62,10 @@ def choose(  # noqa: C901 - the kubelet's steps in their order
             f"requested number of devices unavailable for {plugin.resource}: "
             f"requested {count}, available {len(free) + len(chosen)}"
         )
-    aligned = _aligned(plugin, free, nodes)
-    if count - len(chosen) < len(aligned):
-        if take(preferred(aligned) & aligned) or take(aligned):
-            return chosen
-    elif take(aligned):
-        return chosen
     for units in (preferred(free) & free, _placed(plugin, free), free):
         if take(units):
             break
     return chosen
-
-
-def _aligned(plugin: Plugin, free: Set[str], nodes: Set[int] | None) -> set[str]:
-    if nodes is None:
-        return set()
-    return {unit for unit in free if nodes & set(_nodes(plugin, unit))}
 
 
 def _placed(plugin: Plugin, free: Set[str]) -> set[str]:

@@ -4,9 +4,11 @@
 """
 
 import os
+import re
 import signal
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 
 from deviceplugin import agent, log
@@ -40,6 +42,12 @@ class ProcessNode(InProcessNode):
                 output,
                 like="deviceplugin",
             )
+
+    def page(self, path: str) -> str:
+        """Returns one of the pages of the agent that was started last."""
+        address = re.findall(r"metrics=(\S+)", self.log.read_text())[-1]
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=PATIENCE_S) as page:
+            return str(page.read(), "utf-8")
 
     def kill_agent(self) -> None:
         """Ends the agent with SIGKILL; its sockets and files stay as they are."""

@@ -36,7 +36,6 @@ class FakePlugin:
         self.prefer: list[str] | None = None
         self.refuse = ""
         self.on_allocate: Callable[[], object] = lambda: None
-        self.on_prefer: Callable[[], object] = lambda: None
         self.asked: list[tuple[set[str], set[str]]] = []  # what was available, what must be in it
         self.given: list[set[str]] = []
         self.changed = threading.Condition()
@@ -101,7 +100,6 @@ class FakePlugin:
         ask = request.container_requests[0]
         self.calls.append(("prefer", self.prefix, ask.allocation_size))
         self.asked.append((set(ask.available_deviceIDs), set(ask.must_include_deviceIDs)))
-        self.on_prefer()
         wanted = ask.available_deviceIDs if self.prefer is None else self.prefer
         return pb.PreferredAllocationResponse(container_responses=[{"deviceIDs": wanted}])
 

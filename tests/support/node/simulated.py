@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +12,7 @@ from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, St
 from libvgpu import region
 from libvgpu.limits import DeviceLimit
 from libvgpu.sim import Machine, Profile, parse_spec
-from support import ROOT, warm
+from support import warm
 from support.node.in_process import wait_until_lost
 from support.waiting import PATIENCE_S
 from support.warm_program import Program
@@ -31,7 +29,7 @@ class SimulatedNode:
         agent: None while it does not run.
     """
 
-    def __init__(  # noqa: PLR0913 - what a test may want to be different
+    def __init__(
         self,
         base: Path,
         spec: str | Sequence[Profile],
@@ -40,8 +38,6 @@ class SimulatedNode:
         options: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
         program: Sequence[str] = ("-m", "deviceplugin"),
-        prefix: Sequence[str] = (),
-        starts: bool = True,
     ) -> None:
         """Starts both, and waits until the resources are offered.
 
@@ -51,10 +47,8 @@ class SimulatedNode:
             options: of the agent, more than it always gets.
             variables: of its environment.
             program: what Python runs as the agent.
-            prefix: of the agent's command line.
-            starts: the agent; else the kubelet alone.
         """
-        self.program, self.prefix = tuple(program), tuple(prefix)
+        self.program = tuple(program)
         self.base, self.run_dir, self.config = base, base / "r", base / "config.yaml"
         profiles = parse_spec(spec).profiles if isinstance(spec, str) else spec
         self.machine = Machine.create(profiles, base / "machine")
@@ -63,9 +57,8 @@ class SimulatedNode:
         self.config.write_text(config)
         self.kubelet = StandInKubelet(base / "k", seed=1, makes_pod_directories=True)
         self.kubelet.start()
-        self.agent: Program | subprocess.Popen[bytes] | None = None
-        if starts:
-            self.start_agent()
+        self.agent: Program | None = None
+        self.start_agent()
 
     def __enter__(self) -> Self:
         return self
@@ -87,18 +80,14 @@ class SimulatedNode:
         ]  # fmt: skip
         environment = self.machine.environment(os.environ) | self.variables
         with open(self.base / "log", "ab") as log:
-            if self.prefix:
-                command = [*self.prefix, sys.executable, *words]
-                self.agent = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=log)
-            else:
-                self.agent = warm.start(words, environment, log)
+            self.agent = warm.start(words, environment, log)
         if waits:
             self.kubelet.wait_for_resources(self.resources, PATIENCE_S)
 
     def stop_agent(self, number: int = signal.SIGTERM) -> int:
         """Ends the agent by a signal, and returns with which status it ended."""
         assert self.agent is not None
-        self.agent.send_signal(signal.SIGKILL if self.prefix else number)
+        self.agent.send_signal(number)
         status = self.agent.wait(PATIENCE_S)
         self.agent = None
         wait_until_lost(self.kubelet)

@@ -2,7 +2,8 @@
 
 Beside what holds in every life (`histories`): a container's units stay healthy whatever is edited,
 its files say the same bytes for as long as it lives, all slices of one GPU are of one family and
-one unit, no GPU is given away twice, and when everybody has gone the config holds everywhere.
+one unit, no GPU is given away twice, and when everybody has gone the last good config holds
+everywhere, also next to a bad one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -88,12 +89,17 @@ class SharingHistory(History):
         self.wanted = WantedSharing(
             families, {each: self.chance.choice((1, 2)) for each in FAMILIES}
         )
-        new = self.node.config.with_name("new.yaml")
-        new.write_text(self.wanted.text())
-        new.rename(self.node.config)
+        self.write(self.wanted.text())
         self.edits += 1
         if self.chance.random() < 0.7:  # else the next step meets the agent in the midst of it
             self.node.pass_time(2.0)
+            if self.chance.random() < 0.4:
+                self.write("version: v2\n")  # is rejected, now and after a restart
+
+    def write(self, text: str) -> None:
+        new = self.node.config.with_name("new.yaml")
+        new.write_text(text)
+        new.rename(self.node.config)  # whole, as a ConfigMap volume does it
 
     def check_refusal(
         self, said: str, init: list[Asked], asked: list[Asked], free: dict[str, tuple[int, int]]

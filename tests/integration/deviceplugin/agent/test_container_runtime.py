@@ -18,12 +18,10 @@ from deviceplugin.testing.merge import MountOption
 from libvgpu import region
 from libvgpu.errors import VgpuError
 from libvgpu.sim import PROFILES, Machine
-from support.lines import next_line
-from support.waiting import PATIENCE_S, wait_until
-from vgpuctl.demo.children import Child, ChildError, Children, tool_environment
+from support.waiting import PATIENCE_S
+from vgpuctl.demo.children import Child, Children, tool_environment
 from vgpuctl.demo.container import Plan, can_isolate, plan, translate
 from vgpuctl.demo.image import Image
-from vgpuctl.demo.launch import EXIT_NOT_STARTED, Order
 from vgpuctl.demo.rootfs import Bind
 from vgpuctl.demo.workspace import Workspace, sweep
 
@@ -156,29 +154,18 @@ def etc_snapshot() -> dict[str, tuple[int, int]]:
 
 
 @needs_namespaces
-def test_a_pods_user_rings_through_the_mount(
-    children: Children, workspace: Workspace, answer: RunOptions
-) -> None:
-    host = next(m.host_path for m in answer.mounts if m.container_path == "/run/vgpu/ring")
-    listener = os.open(host, os.O_RDONLY | os.O_NONBLOCK)
-    try:
-        _, _, inside = start(children, workspace, answer, workspace.path("root"))
-
-        assert inside["rang"] == 1
-        assert os.read(listener, 16) == b"r"
-    finally:
-        os.close(listener)
-
-
-@needs_namespaces
-def test_a_pods_user_runs_from_a_tree_only_root_can_enter(
+def test_a_pods_user_runs_and_rings_from_a_tree_only_root_can_enter(
     children: Children, workspace: Workspace, answer: RunOptions
 ) -> None:
     assert workspace.directory.stat().st_mode & 0o077 == 0
-    before = etc_snapshot()
+    before, mountpoint = etc_snapshot(), workspace.path("root")
+    host = next(m.host_path for m in answer.mounts if m.container_path == "/run/vgpu/ring")
+    listener = os.open(host, os.O_RDONLY | os.O_NONBLOCK)
 
-    _, _, inside = start(children, workspace, answer, workspace.path("root"))
+    _, child, inside = start(children, workspace, answer, mountpoint)
 
+    assert (inside["rang"], os.read(listener, 16)) == (1, b"r")
+    os.close(listener)
     assert inside["ids"] == [POD_USER, POD_USER, []]
     assert inside["preload"] == "/run/vgpu/lib/1/libnothing.so\n"
     assert inside["limits"] == "the limits"
@@ -189,6 +176,11 @@ def test_a_pods_user_runs_from_a_tree_only_root_can_enter(
     assert set(inside["etc"]) >= {"ld.so.preload", "passwd", "group"}
     assert "shadow" not in inside["etc"]
     assert etc_snapshot() == before
+    # Its mounts are its own, and vanish with it.
+    assert str(mountpoint) not in Path("/proc/self/mountinfo").read_text()
+    child.process.kill()
+    child.process.wait()
+    assert list(mountpoint.iterdir()) == []
 
 
 @needs_namespaces
@@ -201,20 +193,6 @@ def test_root_in_a_container_cannot_write_limits_or_mount(
     assert inside["ids"][0] == 0
     assert inside["limits_writable"] is False
     assert inside["bounding"] & cap_sys_admin == 0
-
-
-@needs_namespaces
-def test_mounts_are_private_and_vanish_with_the_process(
-    children: Children, workspace: Workspace, answer: RunOptions
-) -> None:
-    mountpoint = workspace.path("root")
-
-    _, child, _ = start(children, workspace, answer, mountpoint)
-
-    assert str(mountpoint) not in Path("/proc/self/mountinfo").read_text()
-    child.process.kill()
-    child.process.wait()
-    assert list(mountpoint.iterdir()) == []
 
 
 def test_a_pods_own_environment_wins_over_the_plugins(
@@ -331,58 +309,6 @@ def test_only_whole_path_components_are_translated(text: str, expected: str) -> 
     hosts = {"/run/vgpu/mps": "/host/mps", "/app": "/host/app"}
 
     assert translate(text, hosts) == expected
-
-
-def test_a_command_that_is_not_there_ends_with_one_sentence(children: Children) -> None:
-    child = children.start(Order("nobody", 0, ("/no/such/program",), {"PATH": "/bin"}))
-
-    assert child.process.wait(PATIENCE_S) == EXIT_NOT_STARTED
-    with pytest.raises(ChildError, match=r"nobody ended with status 125: nobody: cannot start: "):
-        children.check()
-
-
-def test_a_killed_child_is_noticed_by_name(children: Children) -> None:
-    child = children.start(Order("sleeper", 0, ("sleep", "60"), {"PATH": "/bin:/usr/bin"}))
-    children.check()
-
-    child.process.kill()
-    child.process.wait()
-
-    with pytest.raises(ChildError, match="sleeper ended by SIGKILL"):
-        children.check()
-
-
-PARENT = """
-import sys
-from pathlib import Path
-from vgpuctl.demo.children import Children
-from vgpuctl.demo.launch import Order
-from vgpuctl.demo.workspace import Workspace
-workspace = Workspace(Path(sys.argv[1]))
-child = Children(workspace).start(Order("c", 0, ("sleep", "60"), {"PATH": "/bin:/usr/bin"}))
-print(child.process.pid, workspace.directory, flush=True)
-sys.stdin.read()
-"""
-
-
-def test_children_end_with_a_killed_parent_and_its_workspace_is_swept(tmp_path: Path) -> None:
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT, str(tmp_path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        env=tool_environment(),
-    )
-    pid_text, directory = next_line(parent).split()
-    wait_until(lambda: "sleep" in Path(f"/proc/{pid_text}/comm").read_text())
-    assert sweep(tmp_path) == []  # it is alive
-
-    os.kill(parent.pid, signal.SIGKILL)
-    parent.communicate()
-
-    wait_until(lambda: not Path(f"/proc/{pid_text}").exists())
-    assert sweep(tmp_path) == [Path(directory)]
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_sweep_kills_what_is_recorded_but_never_a_reused_pid(tmp_path: Path) -> None:

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.model.gpus import Gpu, GpuListing, MigPart, SickGpu
+from deviceplugin.model.gpus import Gpu, GpuListing
 from deviceplugin.model.units import gpu_of
 from deviceplugin.pages.state import AgentReport
-from deviceplugin.testing import AdmissionFailed
 from libvgpu.errors import DriverReplacedError, InventoryError
 from support.node.in_process import (
     GIB,
@@ -20,14 +19,12 @@ from support.node.in_process import (
     SPARE_GPU,
     VGPU_GPU,
     InProcessNode,
-    only_device,
     running_node,
     wait_until_lost,
 )
 from support.waiting import wait_until
 from vgpuctl.agent_client import agent_report
 from vgpuctl.doctor import agent_checks
-from vgpuctl.doctor.finding import FAIL
 
 MPS_CORE, MPS_MEMORY, VGPU_CORE, VGPU_MEMORY = RESOURCES
 NEW_GPU = Gpu(1, "GPU-dddddddd-0000-0000-0000-000000000003", "test", 16 * GIB)
@@ -93,87 +90,6 @@ def said(log: pytest.LogCaptureFixture, message: str) -> bool:
     return any(record.getMessage() == message for record in log.records)
 
 
-def test_a_gpu_that_comes_is_shared_as_the_config_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    with node_with(monkeypatch, GpuListing((MPS_GPU,)), ALL_VGPU) as node:
-        wait_until(lambda: offers_whole(node, MPS_GPU))
-
-        node.inventory.found = GpuListing((MPS_GPU, VGPU_GPU))
-
-        wait_until(lambda: offers_whole(node, MPS_GPU, VGPU_GPU))
-        pods = [node.admit(name, {"vgpu-core": 60, "vgpu-memory": 10}) for name in "ab"]
-        assert {node.limit(pod).uuid for pod in pods} == {MPS_GPU.uuid, VGPU_GPU.uuid}
-
-
-def test_a_sick_gpu_leaves_the_others_and_is_shared_once_it_works(
-    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
-) -> None:
-    sick = SickGpu(1, "", "NVML says: Unknown Error")
-    with node_with(monkeypatch, GpuListing((MPS_GPU, SPARE_GPU), (sick,)), ALL_VGPU) as node:
-        wait_until(lambda: offers_whole(node, MPS_GPU, SPARE_GPU))
-        wait_until(lambda: report(node).left_out_gpus == {"1": sick.reason})
-        assert said(log, "GPU left out until it works")
-        findings = agent_checks.gpus(report(node))
-        assert [f.level for f in findings] == [FAIL]
-        assert "GPU 1 is left out until it works: NVML says: Unknown Error" in findings[0].message
-
-        node.inventory.found = GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU))
-
-        wait_until(lambda: offered(node).get(VGPU_GPU.uuid) == 100)
-        assert report(node).left_out_gpus == {}
-        assert agent_checks.gpus(report(node)) == []
-
-
-def test_a_gpu_that_the_config_names_may_come_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [0, 2]}]}\n"
-    with node_with(monkeypatch, GpuListing((MPS_GPU,)), config) as node:
-        wait_until(lambda: offers_whole(node, MPS_GPU))
-        assert "GPU 2 does not exist and is left out" in (report(node).config.error or "")
-
-        node.inventory.found = GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU))
-
-        wait_until(lambda: offers_whole(node, MPS_GPU, SPARE_GPU))
-        assert report(node).config.error is None
-
-
-def test_a_gpu_that_goes_keeps_its_slices_and_the_others_their_indexes(
-    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
-) -> None:
-    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [1, 2]}]}\n"
-    with node_with(monkeypatch, GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU)), config) as node:
-        wait_until(lambda: offers_whole(node, VGPU_GPU, SPARE_GPU))
-        device = node.limit(node.admit("stays", {"vgpu-core": 30, "vgpu-memory": 4}))
-        log.clear()
-
-        # NVML counts again: what was GPU 2 is GPU 1 to it now.
-        node.inventory.found = GpuListing((MPS_GPU, Gpu(1, SPARE_GPU.uuid, "test", 16 * GIB)))
-        wait_for_listings(node)
-
-        # They are all on the lists: that one is unhealthy is for the health watch to say.
-        assert offers_whole(node, VGPU_GPU, SPARE_GPU)
-        assert not said(log, "GPU sharing changed")
-        assert [gpu.uuid for gpu in device_gpus(node)] == [device.uuid]
-
-
-def device_gpus(node: InProcessNode) -> list[Gpu]:
-    """Returns the GPUs of the node that have slices."""
-    gpus = {gpu.uuid: gpu for gpu in (MPS_GPU, VGPU_GPU, SPARE_GPU)}
-    (directory,) = (node.run_dir / "allocations").iterdir()
-    return [gpus[only_device(directory).uuid]]
-
-
-def wait_for_listings(node: InProcessNode) -> None:
-    """Waits for two more listings: what was found before them is in force then."""
-    seen: list[int] = []
-    listing = node.inventory.listing
-
-    def counted() -> GpuListing:
-        seen.append(1)
-        return listing()
-
-    node.inventory.listing = counted  # type: ignore[method-assign]
-    wait_until(lambda: len(seen) > 2)
-
-
 def test_a_replaced_gpu_is_shared_and_slices_of_the_old_one_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -212,21 +128,24 @@ def test_a_new_gpu_that_the_config_does_not_fit_changes_nothing_and_is_told(
         assert report(node).config.error is None
 
 
-def test_other_mig_devices_of_a_gpu_are_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    def cut(*uuids: str) -> GpuListing:
-        parts = tuple(
-            Gpu(0, uuid, "test MIG 1g.5gb", 5 * GIB, mig=MigPart(MPS_GPU.uuid, n, "1g.5gb", n, 0))
-            for n, uuid in enumerate(uuids)
-        )
-        return GpuListing((replace(MPS_GPU, is_mig_enabled=True, mig_devices=parts),))
+def test_an_edit_that_names_another_index_goes_by_those_of_nvml(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [1]}]}\n"
+    without = GpuListing((replace(VGPU_GPU, index=0), replace(SPARE_GPU, index=1)))
+    with node_with(monkeypatch, GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU)), config) as node:
+        wait_until(lambda: offers_whole(node, VGPU_GPU))
+        node.stop_agent()
+        node.inventory.found = without
+        node.start_agent()
+        wait_until(lambda: offers_whole(node, VGPU_GPU))
 
-    resource, config = "nvidia.com/mig-1g.5gb", "version: v1\nflags: {migStrategy: mixed}\n"
-    with node_with(monkeypatch, cut("MIG-a", "MIG-b"), config) as node:
-        wait_until(lambda: set(node.kubelet.healthy_units(resource)) == {"MIG-a", "MIG-b"})
+        node.config.write_text(config.replace("[1]", "[0, 1]"))
+        wait_until(lambda: offers_whole(node, VGPU_GPU, SPARE_GPU))
+        assert report(node).config.error is None
 
-        node.inventory.found = cut("MIG-b", "MIG-c", "MIG-d")
-
-        wait_until(lambda: set(node.kubelet.healthy_units(resource)) == {"MIG-b", "MIG-c", "MIG-d"})
+        node.config.write_text(config)
+        wait_until(lambda: offers_whole(node, SPARE_GPU))
 
 
 def test_an_agent_waits_for_a_driver_where_the_config_says_so(
@@ -247,28 +166,6 @@ def test_an_agent_waits_for_a_driver_where_the_config_says_so(
         node.admit("a", {"vgpu-core": 60, "vgpu-memory": 10})
 
 
-def test_slices_outlive_an_agent_that_comes_back_before_its_driver(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    here = GpuListing((MPS_GPU,))
-    with node_with(monkeypatch, here, ALL_VGPU + WAITING) as node:
-        wait_until(lambda: offers_whole(node, MPS_GPU))
-        pod = node.admit("stays", {"vgpu-core": 60, "vgpu-memory": 10})
-        node.stop_agent()
-        node.inventory.found = NO_DRIVER
-        node.start_agent()
-        wait_until(lambda: is_asked(node))
-        wait_until(lambda: report(node).driver_problem != "")
-
-        node.inventory.found = here
-
-        wait_until(lambda: offers_whole(node, MPS_GPU))
-        assert node.limit(pod).core_percent == 60
-        with pytest.raises(AdmissionFailed):
-            node.admit("too much", {"vgpu-core": 60, "vgpu-memory": 4})
-        node.admit("fits", {"vgpu-core": 40, "vgpu-memory": 6})
-
-
 @pytest.mark.parametrize(
     ("found", "config", "kind"),
     [
@@ -287,23 +184,6 @@ def test_an_agent_without_a_driver_ends(
 ) -> None:
     with pytest.raises(kind, match="NVML says"), node_with(monkeypatch, found, config):
         pass
-
-
-def test_a_driver_that_goes_for_a_while_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, log: pytest.LogCaptureFixture
-) -> None:
-    here = GpuListing((MPS_GPU,))
-    with node_with(monkeypatch, here, ALL_VGPU) as node:
-        wait_until(lambda: offers_whole(node, MPS_GPU))
-
-        node.inventory.found = NO_DRIVER
-        wait_until(lambda: report(node).driver_problem == NO_DRIVER.message)
-        node.inventory.found = here
-        wait_until(lambda: report(node).driver_problem == "")
-
-        assert node.failure is None
-        assert said(log, "the NVIDIA driver answers again")
-        node.admit("a", {"vgpu-core": 60, "vgpu-memory": 10})
 
 
 def test_a_replaced_driver_ends_the_agent_so_that_another_begins(
@@ -368,26 +248,6 @@ def test_an_index_means_the_same_gpu_after_a_restart_without_the_first_one(
         node.inventory.found = there
         wait_until(lambda: serves(MPS_GPU))
         assert not said(log, "GPU draining, its sharing changes when its slices have ended")
-
-
-def test_an_edit_that_names_another_index_goes_by_those_of_nvml(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    config = "version: v1\nsharing: {fractional: [{family: vgpu, devices: [1]}]}\n"
-    without = GpuListing((replace(VGPU_GPU, index=0), replace(SPARE_GPU, index=1)))
-    with node_with(monkeypatch, GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU)), config) as node:
-        wait_until(lambda: offers_whole(node, VGPU_GPU))
-        node.stop_agent()
-        node.inventory.found = without
-        node.start_agent()
-        wait_until(lambda: offers_whole(node, VGPU_GPU))
-
-        node.config.write_text(config.replace("[1]", "[0, 1]"))
-        wait_until(lambda: offers_whole(node, VGPU_GPU, SPARE_GPU))
-        assert report(node).config.error is None
-
-        node.config.write_text(config)
-        wait_until(lambda: offers_whole(node, SPARE_GPU))
 
 
 def test_a_lost_gpu_may_be_named_again_and_is_said_to_be_lost(

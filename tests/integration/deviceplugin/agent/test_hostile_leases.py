@@ -4,8 +4,6 @@ The attackers are programs that do it to the real files, next to the agent as a 
 """
 
 import os
-import re
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from libvgpu.region_files import open_limits
 from support.node.agent_process import ProcessNode
 from support.node.in_process import CONFIG, GIB, running_node, wait_until_lost
 from support.shim.hostile import lease, lock
-from support.waiting import PATIENCE_S, wait_until
+from support.waiting import wait_until
 
 PAIR = {"vgpu-core": 10, "vgpu-memory": 2}
 LOWERED = CONFIG + "limits:\n- {memory: 1Gi}\n"
@@ -36,13 +34,6 @@ def files(node: ProcessNode, pod: AdmittedPod) -> dict[str, Path]:
     hosts = {m.container_path.rpartition("/")[2]: Path(m.host_path) for m in mounts}
     hosts["lib"], hosts["preload"] = hosts.pop("libvgpu.so"), hosts.pop("ld.so.preload")
     return hosts
-
-
-def page(node: ProcessNode, path: str) -> str:
-    address = re.findall(r"metrics=(\S+)", node.log.read_text())[-1]
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=PATIENCE_S) as answer:
-        assert answer.status == 200
-        return str(answer.read(), "utf-8")
 
 
 def is_leased(path: Path) -> bool:
@@ -71,7 +62,7 @@ def test_locks_hold_up_nobody(node: ProcessNode) -> None:
     with lock(mounted["limits"]), lock(mounted["usage"]), lock(mounted["lib"]):
         node.config.write_text(LOWERED)
         wait_until(lambda: [node.limit(pod).memory_limit_bytes for pod in pods] == [GIB, GIB])
-        assert "vgpu_container_memory_limit_bytes" in page(node, "/metrics")
+        assert "vgpu_container_memory_limit_bytes" in node.page("/metrics")
 
 
 def test_leases_that_were_taken_while_no_agent_ran_hold_up_nobody(node: ProcessNode) -> None:
@@ -92,8 +83,8 @@ def test_leases_that_were_taken_while_no_agent_ran_hold_up_nobody(node: ProcessN
         node.config.write_text(LOWERED)
         wait_until(lambda: node.limit(honest).memory_limit_bytes == GIB)
         assert node.limit(node.admit("next", PAIR)).memory_limit_bytes == GIB
-        assert page(node, "/healthz")
-        assert "vgpu_container_memory_limit_bytes" in page(node, "/metrics")
+        assert node.page("/healthz")
+        assert "vgpu_container_memory_limit_bytes" in node.page("/metrics")
 
         if not is_leased(mounted["limits"]):
             pytest.skip("the kernel ended the lease before all of this was over")

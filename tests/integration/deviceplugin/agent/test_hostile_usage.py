@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import tempfile
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from libvgpu import region
 from libvgpu.errors import RegionError
 from support.node.agent_process import ProcessNode
 from support.node.in_process import GIB, InProcessNode, running_node, wait_until_lost
-from support.waiting import PATIENCE_S, wait_until
+from support.waiting import wait_until
 
 PAIR = {"vgpu-core": 10, "vgpu-memory": 1}
 HUGE_BYTES = 1 << 40
@@ -72,12 +71,6 @@ def usage_of(node: InProcessNode, pod: AdmittedPod) -> Path:
     return next(Path(m.host_path) for m in options.mounts if m.container_path == "/run/vgpu/usage")
 
 
-def metrics(node: ProcessNode) -> str:
-    address = re.findall(r"metrics=(\S+)", node.log.read_text())[-1]
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=PATIENCE_S) as page:
-        return str(page.read(), "utf-8")
-
-
 @pytest.mark.parametrize("harm", HARMS)
 def test_a_harmed_usage_file_is_nobody_elses_problem(
     node: ProcessNode, harm: Callable[[Path], None]
@@ -88,7 +81,7 @@ def test_a_harmed_usage_file_is_nobody_elses_problem(
 
     harm(usage)
 
-    seen = metrics(node)
+    seen = node.page("/metrics")
     readable = dict(re.findall(r'vgpu_container_usage_readable\{allocation="(\w+)".*\} (\d)', seen))
     assert readable[other] == "1"
     assert readable[allocation] == "0" or harm is make_huge, "that one is cut back meanwhile"
@@ -99,7 +92,7 @@ def test_a_harmed_usage_file_is_nobody_elses_problem(
     node.start_agent()
     node.wait_registered()
     assert node.limit(honest) == limit
-    assert f'usage_readable{{allocation="{other}"' in metrics(node)
+    assert f'usage_readable{{allocation="{other}"' in node.page("/metrics")
     node.kubelet.finish(hostile)
     wait_until(lambda: not usage.parent.exists())
 
@@ -142,7 +135,7 @@ def test_a_usage_of_another_size_is_given_its_size_and_blocks_again(
         )
         name = f'vgpu_container_usage_restored_total{{allocation="{usage.parent.name}"'
         told = f"{float(times + 1)}" if is_told else "0.0"
-        wait_until(lambda: re.search(re.escape(name) + rf".* {told}\n", metrics(node)))  # noqa: B023
+        wait_until(lambda: re.search(re.escape(name) + rf".* {told}\n", node.page("/metrics")))  # noqa: B023
     assert usage.stat().st_ino == whole.st_ino
     lines = node.log.read_text().count('msg="a container\'s usage file had another size"')
     assert lines == is_told, "it is told of once in a while"

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from deviceplugin.config.chosen import Fallback, Selection
+from deviceplugin.config.chosen import Selection
 from deviceplugin.kube import node_label
-from deviceplugin.kube.api_client import ApiServer
 from libvgpu.errors import ConfigError
 from support.api_server.cluster_server import ClusterServer
 from support.node.in_process import CONFIG, GIB, InProcessNode, running_node
@@ -83,30 +82,9 @@ def test_a_changed_label_switches_the_config_of_running_containers(
     wait_until(lambda: node.limit(pod).memory_limit_bytes == 2 * GIB)
     server.label_node(NODE)
     wait_until(lambda: node.limit(pod).memory_limit_bytes == 3 * GIB)
-
-
-def test_a_label_that_names_no_config_changes_nothing_and_is_told(
-    server: ClusterServer, node: InProcessNode, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.label_node(NODE, **{LABEL: "a"})
-    pod = node.admit("a", PAIR)
-    wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
-
-    server.label_node(NODE, **{LABEL: "c"})
-    wait_until(lambda: agent_report(node.run_dir).config.error is not None)
-
-    error = agent_report(node.run_dir).config.error or ""
-    assert f"label {LABEL}=c of the node names a config that" in error
-    assert "it has: a, b, default" in error
-    assert in_force(node)[0] == "a"
-    restart(node)  # next to the missing name, with the one kept
-    assert node.limit(pod).memory_limit_bytes == GIB
-    told = agent_report(node.run_dir).config
-    assert (told.name, told.is_kept, told.error) == ("a", True, error)
-    assert node.configs is not None
-    (node.configs / "c").write_text(config(6))
-    wait_until(lambda: node.limit(pod).memory_limit_bytes == 6 * GIB)
-    assert in_force(node)[0] == "c"
+    server.label_node(NODE, **{"example.com/gpus": "a"})
+    restart(node, node_label="example.com/gpus")
+    assert in_force(node) == ("a", "label example.com/gpus")
 
 
 def test_the_last_known_label_counts_while_the_server_is_away_and_over_a_restart(
@@ -131,39 +109,6 @@ def test_the_last_known_label_counts_while_the_server_is_away_and_over_a_restart
     restart(node)
     assert in_force(node) == ("default", "fallback named")
     assert "403" in agent_report(node.run_dir).config.label_problem
-
-
-def test_without_an_api_server_the_fallbacks_count(
-    node: InProcessNode, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(ApiServer, "from_environment", lambda environ: None)
-
-    restart(node)
-
-    assert in_force(node) == ("default", "fallback named")
-    assert "no API server" in agent_report(node.run_dir).config.label_problem
-
-
-def test_default_fallbacks_and_another_label_choose_too(
-    server: ClusterServer, node: InProcessNode
-) -> None:
-    server.label_node(NODE, **{"example.com/gpus": "a"})
-    assert node.configs is not None
-
-    restart(node, default="b")
-    assert in_force(node) == ("b", "default config")
-    restart(node, node_label="example.com/gpus")
-    assert in_force(node) == ("a", "label example.com/gpus")
-    (node.configs / "b").unlink()
-    (node.configs / "default").unlink()
-    restart(node)
-    assert in_force(node) == ("a", "fallback single")
-
-    node.stop_agent()
-    node.selection = Selection(fallbacks=(Fallback.EMPTY,))
-    node.start_agent()
-    wait_until(lambda: (node.run_dir / "agent.sock").exists())
-    wait_until(lambda: in_force(node) == ("", "fallback empty"))
 
 
 def test_an_agent_that_has_never_had_a_config_ends_where_none_is_chosen(

@@ -8,15 +8,11 @@ import pytest
 from deviceplugin.model.units import gpu_of
 from deviceplugin.mps.state_files import read_wanted
 from deviceplugin.testing import AdmissionFailed, AdmittedPod
-from libvgpu import allocation_dirs, region
-from libvgpu.limits import ComputeMode
 from support.node.in_process import (
     CONFIG,
     GIB,
     MPS_GPU,
     RESOURCES,
-    SPARE_GPU,
-    VGPU_GPU,
     InProcessNode,
     only_device,
     running_node,
@@ -86,32 +82,6 @@ def fields(log: pytest.LogCaptureFixture, message: str) -> list[dict[str, object
     return [r.__dict__["fields"] for r in log.records if r.getMessage() == message]
 
 
-def test_gpus_without_slices_change_at_once(
-    node: InProcessNode, log: pytest.LogCaptureFixture
-) -> None:
-    edit(
-        node,
-        shares(
-            "family: mps, devices: [0, 1], memoryUnit: 2Gi",
-            "family: vgpu, devices: [2], memoryUnit: 1Gi",
-        ),
-    )
-
-    wait_until(
-        lambda: offered(node) == {MPS_CORE: 200, MPS_MEMORY: 16, VGPU_CORE: 100, VGPU_MEMORY: 16}
-    )
-
-    wait_until(lambda: under_mps(node) == {MPS_GPU.uuid, VGPU_GPU.uuid})
-    assert fields(log, DRAINS) == []
-    assert {f["gpu"] for f in fields(log, "GPU sharing changed")} == {
-        MPS_GPU.uuid,
-        VGPU_GPU.uuid,
-        SPARE_GPU.uuid,
-    }
-    pod = node.admit("a", {"mps-core": 30, "mps-memory": 3})
-    assert only_device(directory(node, pod)).memory_limit_bytes == 6 * GIB
-
-
 def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
     node: InProcessNode, log: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -166,37 +136,6 @@ def test_a_gpu_with_slices_drains_and_is_shared_anew_when_the_last_has_ended(
     )
 
 
-def test_an_agent_restarted_in_the_midst_goes_on_draining(
-    node: InProcessNode, log: pytest.LogCaptureFixture
-) -> None:
-    pod = node.admit("a", {"vgpu-core": 20, "vgpu-memory": 3})
-    uuid = gpu_of(next(iter(held(pod)[VGPU_CORE])))
-    mode = only_device(directory(node, pod)).compute_mode
-    assert mode is ComputeMode.ELASTIC
-    node.stop_agent()
-    others = [gpu.index for gpu in (MPS_GPU, VGPU_GPU, SPARE_GPU) if gpu.uuid != uuid]
-    edit(node, shares(f"family: mps, devices: {others}, memoryUnit: 2Gi"))
-
-    for has_lost_its_memory in (False, False, True):
-        log.clear()
-        if has_lost_its_memory:
-            (node.state_dir / "checkpoint.json").unlink()
-        node.start_agent()
-        node.wait_registered()
-        assert healthy(node, VGPU_CORE, uuid) == held(pod)[VGPU_CORE]
-        assert healthy(node, VGPU_MEMORY, uuid) == held(pod)[VGPU_MEMORY]
-        assert offered(node)[MPS_MEMORY] == 16
-        assert [f["gpu"] for f in fields(log, DRAINS)] == [uuid]
-        device = node.limit(pod)
-        assert (device.memory_limit_bytes, device.compute_mode) == (3 * GIB, mode)
-        node.stop_agent()
-    node.start_agent()
-    node.wait_registered()
-    node.kubelet.finish(pod)
-
-    wait_until(lambda: offered(node) == {MPS_CORE: 200, MPS_MEMORY: 16})
-
-
 def test_the_arbiter_of_a_gpu_that_drains_works_on_until_its_slices_end(
     node: InProcessNode, log: pytest.LogCaptureFixture
 ) -> None:
@@ -213,33 +152,6 @@ def test_the_arbiter_of_a_gpu_that_drains_works_on_until_its_slices_end(
     for pod in pods:
         node.kubelet.finish(pod)
     wait_until(lambda: {f["gpu"] for f in fields(log, stopped)} == uuids)
-
-
-def test_limits_of_slices_that_wait_are_set_and_ruled_as_ever(node: InProcessNode) -> None:
-    pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
-    wait_until(lambda: allocation_dirs.read_meta(directory(node, pod)).pod == "a")
-    edit(
-        node,
-        shares(
-            "family: mps, devices: all, memoryUnit: 4Gi",
-            more="limits:\n- {match: {container: c0}, memory: 6Gi}\n",
-        ),
-    )
-
-    wait_until(lambda: only_device(directory(node, pod)).memory_limit_bytes == 6 * GIB)
-
-    device = only_device(directory(node, pod))
-    assert (device.core_percent, device.compute_mode) == (40, ComputeMode.ELASTIC)
-    view = region.read_limits(directory(node, pod)).limits
-    assert view.devices[0].uuid == gpu_of(next(iter(held(pod)[VGPU_CORE])))
-    change = ["set", "default/a", f"--run-dir={node.run_dir}"]
-    assert main([*change, "--core", "10", "--memory", "2GiB", "--compute", "strict"]) == 0
-    device = only_device(directory(node, pod))
-    assert (device.core_percent, device.memory_limit_bytes) == (10, 2 * GIB)
-    assert device.compute_mode is ComputeMode.STRICT
-    assert main([*change, "--memory", "9GiB"]) == 1
-    assert main([*change, "--clear"]) == 0
-    assert only_device(directory(node, pod)).memory_limit_bytes == 6 * GIB, "as the rule says"
 
 
 def test_families_that_vanish_end_and_those_that_appear_are_registered(
@@ -283,39 +195,6 @@ def test_families_that_vanish_end_and_those_that_appear_are_registered(
         wait_until(lambda: offered(node) == {GPU: 1, VGPU_CORE: 200, VGPU_MEMORY: 32})
         assert there(node) == [whole, *sockets[2:]]
         node.limit(node.admit("a", {"vgpu-core": 30, "vgpu-memory": 4}))
-
-
-def test_a_bad_edit_of_the_sharing_changes_nothing(
-    node: InProcessNode, log: pytest.LogCaptureFixture
-) -> None:
-    before = offered(node)
-    rejected = "config rejected, the last good one stays"
-    for number, bad in enumerate(
-        (
-            shares("family: vgpu, devices: [0, 7], memoryUnit: 1Gi"),
-            shares("family: vgpu, devices: all, memoryUnit: 17Gi"),
-            shares("family: mps, devices: [0]", f"family: vgpu, devices: [{MPS_GPU.uuid}]"),
-        ),
-        start=1,
-    ):
-        edit(node, bad)
-        wait_until(lambda n=number: len(fields(log, rejected)) == n)  # type: ignore[misc]
-
-    assert offered(node) == before
-    assert "GPU 7 does not exist" in str(fields(log, rejected)[0]["reason"])
-    edit(node, CONFIG.replace("[1, 2]", "[1]"))
-    wait_until(lambda: offered(node)[VGPU_CORE] == 100)
-
-
-def test_compute_and_placement_reach_what_is_there_at_once(node: InProcessNode) -> None:
-    pod = node.admit("a", {"vgpu-core": 20, "vgpu-memory": 2})
-    assert only_device(directory(node, pod)).compute_mode is ComputeMode.ELASTIC
-
-    edit(node, CONFIG.replace("compute: elastic", "compute: strict, placement: spread"))
-
-    wait_until(lambda: only_device(directory(node, pod)).compute_mode is ComputeMode.STRICT)
-    other = node.admit("b", {"vgpu-core": 20, "vgpu-memory": 2})
-    assert only_device(directory(node, other)).uuid != only_device(directory(node, pod)).uuid
 
 
 def test_another_domain_waits_for_a_restart_and_the_rest_does_not(

@@ -1,29 +1,22 @@
 """Pods that a kubelet admits: pairs, answers, defaults, refusals."""
 
+import math
 from pathlib import Path
 
 import pytest
 
-from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest
+from deviceplugin.core import container_start
+from deviceplugin.testing import AdmissionFailed
 from libvgpu import artifacts, region
 from libvgpu.limits import ComputeMode, Family
-from support.node.in_process import GIB, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode
+from support.node.in_process import CONFIG, GIB, MPS_GPU, SPARE_GPU, VGPU_GPU, InProcessNode
 from support.waiting import wait_until
+from vgpuctl.agent_client import agent_report
 
 pytestmark = pytest.mark.usefixtures("in_world")
 
-EVERYTHING = {"nvidia.com/vgpu-core": 200, "nvidia.com/vgpu-memory": 32}
-
-
-def test_all_four_resources_are_offered_unit_by_unit(node: InProcessNode) -> None:
-    offered = node.kubelet.allocatable()
-
-    assert offered == {
-        "nvidia.com/mps-core": 100,
-        "nvidia.com/mps-memory": 16,
-        "nvidia.com/vgpu-core": 200,
-        "nvidia.com/vgpu-memory": 32,
-    }
+CORE = {"vgpu-core": 50}
+ALL_MEMORY = {"vgpu-memory": 16}
 
 
 def test_a_vgpu_pair_becomes_one_slice(node: InProcessNode) -> None:
@@ -68,42 +61,6 @@ def test_an_mps_pair_gets_the_three_variables_and_the_pipe(node: InProcessNode) 
     assert (device.mps_thread_percentage, device.mps_pinned_bytes) == (50, 8 * GIB)
 
 
-def test_containers_of_one_pod_and_of_many_never_share_or_split(node: InProcessNode) -> None:
-    pods = [
-        node.admit(
-            f"p{n}", {"vgpu-core": 20, "vgpu-memory": 3}, {"vgpu-memory": 5, "vgpu-core": 30}
-        )
-        for n in range(3)
-    ]
-
-    gpus, directories = [], set()
-    for pod in pods:
-        for name, memory in (("c0", 3), ("c1", 5)):
-            options = node.kubelet.run_options(pod, name)
-            gpus.append(options.envs["NVIDIA_VISIBLE_DEVICES"])
-            directories.add(
-                next(m.host_path for m in options.mounts if m.container_path == "/run/vgpu/usage")
-            )
-            assert node.limit(pod, name).memory_limit_bytes == memory * GIB
-            held = [u for units in pod.container(name).devices.values() for u in units]
-            assert {u.partition("::")[0] for u in held} == {gpus[-1]}
-    assert len(directories) == len(gpus)
-    assert set(gpus) == {VGPU_GPU.uuid, SPARE_GPU.uuid}
-
-
-def test_what_no_single_gpu_can_hold_is_refused_with_the_numbers(node: InProcessNode) -> None:
-    with pytest.raises(AdmissionFailed, match="allowed are 1 to 100"):
-        node.admit("r", {"vgpu-core": 101})
-    for n in range(2):
-        node.admit(f"p{n}", {"vgpu-core": 60, "vgpu-memory": 2})
-
-    with pytest.raises(
-        AdmissionFailed, match=r"vgpu-core: 70 (is not free on any single GPU|cannot join).*40"
-    ):
-        node.admit("q", {"vgpu-core": 70, "vgpu-memory": 2})
-    node.admit("s", {"vgpu-core": 40, "vgpu-memory": 14})  # the failed pod keeps no half
-
-
 def test_core_alone_gets_its_share_of_memory_and_the_rest_is_withdrawn(node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 25})
 
@@ -143,49 +100,41 @@ def test_whole_gpus_come_with_all_their_memory(node: InProcessNode) -> None:
     assert host["/run/vgpu/ring.1"].is_fifo()
 
 
-def test_whole_gpus_may_be_asked_for_by_both_halves_in_either_order(node: InProcessNode) -> None:
-    orders = set()
-    for round_number in range(12):
-        pod = node.admit(f"p{round_number}", {"vgpu-core": 200, "vgpu-memory": 32})
-        orders.add(tuple(pod.container("c0").devices))
-
-        options = node.kubelet.run_options(pod, "c0")
-
-        assert len(options.envs["NVIDIA_VISIBLE_DEVICES"].split(",")) == 2
-        node.kubelet.finish(pod)
-        wait_until(lambda: EVERYTHING.items() <= node.kubelet.allocatable().items())
-    assert len(orders) == 2
-
-
-def test_an_init_container_of_equal_cores_starts_and_so_does_what_comes_after_it(
+def test_core_alone_starts_once_its_memory_is_known_to_be_free(
     node: InProcessNode,
 ) -> None:
-    core, pair = (
-        {"nvidia.com/vgpu-core": 20},
-        {"nvidia.com/vgpu-core": 20, "nvidia.com/vgpu-memory": 8},
-    )
-    cores_first = 0
-    for round_number in range(12):
-        pod = node.kubelet.admit(
-            PodManifest(
-                f"p{round_number}",
-                (ContainerManifest("main", limits=pair),),
-                init_containers=(ContainerManifest("init", limits=core),),
-            )
-        )
-        if next(iter(pod.container("main").devices)) == "nvidia.com/vgpu-core":
-            cores_first += 1
-            assert node.limit(pod, "init").core_percent == 20
-            main = node.limit(pod, "main")
-            assert (main.core_percent, main.memory_limit_bytes) == (20, 8 * GIB)
+    pods = [node.admit(f"old-{n}", ALL_MEMORY) for n in range(2)]
+    for pod in pods:
+        node.kubelet.run_options(pod, "c0")
         node.kubelet.finish(pod)
-        wait_until(lambda: EVERYTHING.items() <= node.kubelet.allocatable().items())
-    assert 0 < cores_first < 12
+
+    # Only core is asked for, so nobody has said of any memory that it is free.
+    pod = node.admit("lone", CORE)
+
+    assert node.limit(pod).memory_limit_bytes == 8 * GIB
 
 
-def test_halves_of_two_containers_are_refused_at_the_start(node: InProcessNode) -> None:
-    pod = node.admit("a", {"vgpu-core": 10}, {"vgpu-memory": 2})
+def test_core_alone_does_not_wait_for_those_that_run(
+    node: InProcessNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(container_start, "MEMORY_WAIT_S", math.inf)
+    for n in range(2):
+        node.admit(f"old-{n}", ALL_MEMORY)
+    pod = node.admit("lone", CORE)
 
-    for name in ("c0", "c1"):
-        with pytest.raises(AdmissionFailed, match="went to different containers"):
-            node.kubelet.run_options(pod, name)
+    with pytest.raises(AdmissionFailed, match="8 units of 1 GiB, but 0 are free"):
+        node.kubelet.run_options(pod, "c0")
+
+
+def test_a_lone_half_does_not_start_where_the_config_forbids_it(node: InProcessNode) -> None:
+    started = node.admit("started", CORE)
+    node.limit(started)
+    node.config.write_text(CONFIG.replace("elastic", "elastic, loneHalves: forbid"))
+    before = agent_report(node.run_dir).config.digest
+    wait_until(lambda: agent_report(node.run_dir).config.digest != before)
+
+    lone = node.admit("lone", {"vgpu-core": 20})
+
+    with pytest.raises(AdmissionFailed, match=r"vgpu-core: 20 without .* is forbidden"):
+        node.kubelet.run_options(lone, "c0")
+    node.limit(started)  # whoever has started goes on

@@ -1,4 +1,4 @@
-"""The agent's inventory on the NVML of simulated machines, and where whole GPUs go on them."""
+"""The agent's inventory on the NVML of simulated machines."""
 
 import json
 from pathlib import Path
@@ -12,11 +12,7 @@ from support.sim.programs import run
 LIST_GPUS = """
 from dataclasses import asdict
 from deviceplugin.inventory.nvml import NvmlInventory
-from deviceplugin.inventory.topology import closest
 gpus = NvmlInventory().gpus()
-def places(count, *free):
-    among = [gpus[index] for index in free] or gpus
-    return [[gpu.uuid for gpu in gpus].index(uuid) for uuid in closest(among, count)]
 """
 SWITCH, NODE, SYSTEM = (closeness(0, level) for level in (10, 40, 50))
 
@@ -54,17 +50,6 @@ def test_gpus_without_nvlink_lie_by_pairs_and_by_fours(spec: str, tmp_path: Path
     assert said["table"][0] == [0, SWITCH, NODE, NODE, SYSTEM, SYSTEM]
     assert said["table"][5] == [SYSTEM, SYSTEM, SYSTEM, SYSTEM, SWITCH, 0]
     assert said["nodes"] == [0, 0, 0, 0, 1, 1]
-
-
-def test_whole_gpus_go_where_they_are_close(tmp_path: Path) -> None:
-    said = said_on(
-        "l40s*8",
-        tmp_path,
-        "print(json.dumps([places(2), places(2, 1, 3, 4, 5, 7), places(4, 0, 1, 2, 4, 5, 6, 7), "
-        "places(1, 0, 1, 3)]))",
-    )
-
-    assert said == [[0, 1], [4, 5], [4, 5, 6, 7], [3]]
 
 
 def test_gpus_of_two_models_are_told_apart(tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from deviceplugin.kube.event_sender import EventSender
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason, Notice, node_notice
 from deviceplugin.testing import AdmissionFailed
-from libvgpu import allocation_dirs
 from support.api_server.cluster_server import ClusterServer
-from support.node.in_process import CONFIG, GIB, InProcessNode, running_node
+from support.node.in_process import InProcessNode, running_node
 from support.waiting import PATIENCE_S, wait_until
 
 POD = Notice(EventReason.LIMITS_CHANGED, "less", Owner("team-a", "pod", "main"))
@@ -217,33 +216,6 @@ def told(server: ClusterServer, reason: str) -> list[dict[str, Any]]:
     return [e for e in server.events if e["reason"] == reason]
 
 
-def test_what_the_agent_refuses_is_an_event_of_the_node(
-    server: ClusterServer, node: InProcessNode
-) -> None:
-    with pytest.raises(AdmissionFailed):
-        node.admit("r", {"vgpu-core": 101})
-
-    wait_until(lambda: bool(told(server, "AllocationRefused")))
-    (found,) = told(server, "AllocationRefused")
-    assert "nvidia.com/vgpu-core: 101" in found["message"]
-    assert found["involvedObject"]["name"] == "test-node"
-
-
-def test_a_rule_that_changes_a_limit_is_an_event_of_its_pod(
-    server: ClusterServer, node: InProcessNode
-) -> None:
-    server.label_pod("a")
-    pod = node.admit("a", {"vgpu-core": 40, "vgpu-memory": 8})
-    wait_until(lambda: all(a.meta.pod for a in allocation_dirs.list_allocations(node.run_dir)))
-    node.config.write_text(CONFIG + "limits:\n- {memory: 1Gi}\n")
-    wait_until(lambda: node.limit(pod).memory_limit_bytes == GIB)
-
-    wait_until(lambda: bool(told(server, "LimitsChanged")))
-    found = told(server, "LimitsChanged")[0]
-    assert found["involvedObject"]["uid"] == "uid-a"
-    assert "container c0: GPU memory 8 GiB to 1 GiB" in found["message"]
-
-
 def test_a_refused_start_is_an_event_of_its_pod(server: ClusterServer, node: InProcessNode) -> None:
     pod = node.admit("a", {"vgpu-core": 10}, {"vgpu-memory": 2})
     with pytest.raises(AdmissionFailed):
@@ -251,13 +223,6 @@ def test_a_refused_start_is_an_event_of_its_pod(server: ClusterServer, node: InP
 
     wait_until(lambda: bool(told(server, "ContainerStartRefused")))
     assert told(server, "ContainerStartRefused")[0]["involvedObject"]["name"] == "a"
-
-
-def test_a_bad_config_is_an_event_of_the_node(server: ClusterServer, node: InProcessNode) -> None:
-    node.config.write_text(CONFIG + "limits:\n- {memory: 8 bananas}\n")
-
-    wait_until(lambda: bool(told(server, "ConfigRejected")))
-    assert "8 bananas" in told(server, "ConfigRejected")[0]["message"]
 
 
 def test_admission_does_not_wait_for_an_api_server_that_hangs(

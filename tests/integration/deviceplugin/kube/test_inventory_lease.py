@@ -165,14 +165,18 @@ def told(caplog: pytest.LogCaptureFixture, text: str) -> int:
     return sum(record.getMessage() == text for record in caplog.records)
 
 
-def test_a_server_that_is_away_is_told_of_once_and_then_gets_the_newest(
-    server: ClusterServer, published: InventoryLease, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("status", [503, 403], ids=["away", "without the right"])
+def test_a_server_that_takes_nothing_is_told_of_once_and_then_gets_the_newest(
+    server: ClusterServer,
+    published: InventoryLease,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
 ) -> None:
     caplog.set_level(logging.INFO)
     published.put(moment(1))
     wait_until(lambda: gpus(server) == 1)
 
-    server.refuse(503)
+    server.refuse(status, "leases")
     for n in (2, 3, 4):
         published.put(moment(n))
         time.sleep(0.1)
@@ -198,18 +202,6 @@ def test_a_change_that_was_taken_back_meanwhile_is_right_again(
     time.sleep(0.4)
 
     assert gpus(server) == 1
-
-
-def test_without_the_right_it_is_said_once_and_tried_again(
-    server: ClusterServer, published: InventoryLease, caplog: pytest.LogCaptureFixture
-) -> None:
-    server.refuse(403, "leases")
-    published.put(moment(1))
-    wait_until(lambda: len(writes(server)) >= 3, "tries")
-    assert told(caplog, NOT_PUBLISHED) == 1
-
-    server.faults.clear()
-    wait_until(lambda: gpus(server) == 1)
 
 
 def test_one_that_was_made_meanwhile_is_taken(server: ClusterServer) -> None:

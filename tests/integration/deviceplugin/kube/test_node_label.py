@@ -122,7 +122,9 @@ def test_the_last_known_one_survives_a_restart_for_this_node_and_label_alone(
     wait_until((tmp_path / FILE).exists)
     label.stop()
 
-    assert make(None, tmp_path).value() == "a"
+    alone = make(None, tmp_path)
+    assert alone.value() == "a"
+    assert "no API server" in alone.problem
     assert make(None, tmp_path, node="n2").value() == ""
     assert make(None, tmp_path, key="other").value() == ""
 

@@ -99,3 +99,16 @@ def test_containers_that_wait_at_their_start_leave_room_to_admit_pods(
         f"{most} other containers wait for MPS of their GPU, and no more may at a time; the "
         "kubelet tries this one again"
     )
+
+
+def test_a_longest_name_is_served_in_a_directory_that_leaves_it_no_room() -> None:
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as folder:
+        deep = Path(folder) / ("k" * 40)
+        deep.mkdir()
+        offer = SimpleNamespace(name=f"nvidia.com/{'g' * 63}", state=SimpleNamespace(wake=list))
+        server = PluginServer(offer, deep)
+        server.start()
+        try:
+            assert server.socket.is_socket()
+        finally:
+            server.stop()

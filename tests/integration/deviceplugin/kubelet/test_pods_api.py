@@ -19,7 +19,7 @@ from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest
 from deviceplugin.policy.pairing.bound_pods import BoundPods
 from deviceplugin.testing import AdmittedPod
 from support.node.in_process import GIB, InProcessNode, running_node
-from support.waiting import PATIENCE_S, wait_until
+from support.waiting import PATIENCE_S
 from vgpuctl.agent_client import agent_report
 
 #: What Kubernetes' own v1.Pod of k8s.io/api 0.34.10 marshals itself to: with an init container, a
@@ -206,14 +206,3 @@ def test_pods_are_packed_and_choices_honoured_without_an_api_server(
     assert gpus_of(*pods) == {"GPU-0"}
     assert lists == 8, "once for each pod"
     assert gpus_of(node.admit("chosen", SMALL, "GPU-5")) == {"GPU-5"}
-
-
-def test_a_silent_pods_api_leaves_admissions_as_they_were(node: Node) -> None:
-    node.service.answers.clear()
-
-    pods = [node.admit(f"p{i}", SMALL) for i in range(3)]
-
-    assert len(gpus_of(*pods)) == 3
-    assert "DEADLINE_EXCEEDED" in agent_report(node.node.run_dir).pods_problem
-    node.service.answers.set()
-    wait_until(lambda: gpus_of(node.admit("again", SMALL, "GPU-7")) == {"GPU-7"})

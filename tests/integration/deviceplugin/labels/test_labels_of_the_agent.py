@@ -30,12 +30,12 @@ def server(server: ClusterServer, monkeypatch: pytest.MonkeyPatch) -> ClusterSer
     return server
 
 
-def config(folder: Path, flags: str = "", labels: str = "") -> str:
+def config(folder: Path, labels: str = "") -> str:
     machine = folder / "machine"
     machine.write_text("Test Machine (1)\n")
     return (
         f"{CONFIG}flags: {{gfd: {{outputFile: {folder}/features.d/gfd, "
-        f"machineTypeFile: {machine}, sleepInterval: 500ms{flags}}}}}\n{labels}\n"
+        f"machineTypeFile: {machine}, sleepInterval: 500ms}}}}\n{labels}\n"
     )
 
 
@@ -75,26 +75,6 @@ def test_a_feature_file_follows_the_node_and_goes_with_the_agent(
         path.unlink()
         wait_until(path.exists, "a file that somebody removed is there again")
     assert list(path.parent.iterdir()) == []
-
-
-def test_once_is_once_and_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "features.d" / "gfd"
-    path.parent.mkdir()
-    text = config(tmp_path, ", oneshot: true, noTimestamp: true")
-    with running_node(monkeypatch, config=text) as node:
-        wait_until(path.exists, "a feature file")
-        node.admit("p", {"vgpu-core": 30, "vgpu-memory": 4})
-        wait_until(lambda: bool(node.admit("q", {"mps-core": 5, "mps-memory": 1})), "another pod")
-    assert lines_of(path)["nvidia.com/vgpu.free-core.1"] == "100"
-    assert "nvidia.com/gfd.timestamp" not in lines_of(path)
-
-
-def test_a_node_without_the_directory_is_served_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with running_node(monkeypatch, config=config(tmp_path)) as node:
-        assert node.admit("p", {"vgpu-core": 30, "vgpu-memory": 4})
-    assert not (tmp_path / "features.d").exists()
 
 
 def metadata_of_node(server: ClusterServer) -> Any:

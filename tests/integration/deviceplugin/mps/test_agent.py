@@ -119,25 +119,6 @@ def test_a_node_without_mps_has_no_files_of_it(run_dir: Path) -> None:
     assert list(run_dir.iterdir()) == []
 
 
-def test_a_runner_is_told_where_config_and_accepted_config_are(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commands: list[list[str]] = []
-
-    class Started:
-        def __init__(self, command: list[str], **_: object) -> None:
-            commands.append(command)
-
-    monkeypatch.setattr("deviceplugin.mps.keeper.subprocess.Popen", Started)
-    config, state_dir = run_dir.parent / "configs", run_dir.parent / "state"
-
-    MpsKeeper(config, run_dir, True, Demand(UUID), SHORT_S, state_dir=state_dir).look()
-
-    (command,) = commands
-    given = dict(itertools.pairwise(command))
-    assert (given["--config"], given["--state-dir"]) == (str(config), str(state_dir))
-
-
 def test_a_damaged_wish_is_written_again(run_dir: Path) -> None:
     mps_directory(run_dir).mkdir(parents=True)
     wanted_path(run_dir).write_text("{")
@@ -386,7 +367,7 @@ def test_the_keeper_adopts_a_runner_and_otherwise_waits(
     ]
 
 
-def test_a_started_runner_is_detached_and_has_a_log(
+def test_a_started_runner_is_detached_knows_where_the_configs_are_and_has_a_log(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorded = run_dir.parent / "argv"
@@ -396,7 +377,8 @@ def test_a_started_runner_is_detached_and_has_a_log(
     )
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    keeper = keeper_of(run_dir, UUID, spawn=True)
+    config, state_dir = run_dir.parent / "configs", run_dir.parent / "state"
+    keeper = MpsKeeper(config, run_dir, True, Demand(UUID), SHORT_S, state_dir=state_dir)
 
     keeper.look()
 
@@ -404,6 +386,8 @@ def test_a_started_runner_is_detached_and_has_a_log(
     assert keeper._child.wait(PATIENCE_S) == 0
     arguments, session = recorded.read_text().splitlines()
     assert arguments.split()[:2] == ["-m", "deviceplugin.mps"]
+    given = dict(itertools.pairwise(arguments.split()))
+    assert (given["--config"], given["--state-dir"]) == (str(config), str(state_dir))
     assert "--detach" in arguments
     assert int(session) == keeper._child.pid != os.getsid(0)
     assert lock_path(run_dir).with_name("runner.log").exists()

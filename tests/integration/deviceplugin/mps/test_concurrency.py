@@ -95,35 +95,6 @@ def test_a_killed_agent_finds_its_clients_again_from_its_checkpoint_and_without(
         assert "draining" not in (cluster.base / "agent.log").read_text()
 
 
-def test_limits_change_while_it_runs_and_nothing_waits_for_a_restart(cluster: Cluster) -> None:
-    environment = cluster.begin(cluster.admit("p", 40, 8))
-    program = cluster.run(environment)
-
-    cluster.share(range(2), SHARING, "limits:\n- {core: 10, memory: 2Gi}\n")
-    wait_until(lambda: device_of(environment).core_percent == 10, "the rule holds")
-
-    device = device_of(environment)
-    assert (device.memory_limit_bytes, device.weight) == (2 * GIB, 10)
-    assert device.is_mps_client
-    assert program.works()
-    told = [
-        line
-        for line in (cluster.base / "agent.log").read_text().splitlines()
-        if "limits changed" in line
-    ]
-    assert told
-    assert all("pending=nothing" in line for line in told)
-
-
-def test_memory_alone_is_a_client_too(cluster: Cluster) -> None:
-    environment = cluster.begin(cluster.admit("p", None, 4))
-
-    assert cluster.run(environment).works()
-
-    assert device_of(environment).is_mps_client
-    assert len(cluster.clients(index_of(cluster, environment))) == 1
-
-
 def test_several_whole_gpus_are_without_mps(cluster: Cluster) -> None:
     pod = cluster.admit("two", 200)
 

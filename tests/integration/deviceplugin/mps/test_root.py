@@ -1,21 +1,14 @@
 """`mpsRoot`: daemons whose pipes and logs are elsewhere, and clients that reach them."""
 
-import os
-import shutil
-import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
-from support import ROOT, Compile
+from support import Compile
 from support.node.mps_cluster import Cluster, running_cluster
 from support.node.mps_node import MpsNode
 from support.waiting import PATIENCE_S, wait_until
@@ -50,14 +43,6 @@ def test_a_client_reaches_a_daemon_whose_files_are_elsewhere(node: MpsNode, root
     assert node.client().works()
 
 
-def test_the_config_says_the_root_where_nobody_else_does(node: MpsNode, root: Path) -> None:
-    config = node.base / "config.yaml"
-    config.write_text(f"{config.read_text()}flags: {{mpsRoot: {root}}}\n")
-    node.start_runner()
-    node.wait_phase()
-    assert (root / node.uuids[0] / "pipe" / "control").is_socket()
-
-
 def test_a_daemon_moves_once_the_slices_of_its_gpu_have_ended(node: MpsNode, root: Path) -> None:
     node.want(0)
     node.start_runner()
@@ -88,34 +73,6 @@ def test_the_next_runner_adopts_a_daemon_that_is_elsewhere(node: MpsNode, root: 
     wait_until(lambda: "MPS daemon adopted" in node.said(), "it is adopted")
     assert node.wait_phase().daemon == before.daemon
     assert client.works()
-
-
-def test_what_a_root_has_from_before_a_reboot_is_in_nobodys_way(node: MpsNode, root: Path) -> None:
-    first = node.start_runner(f"--mps-root={root}")
-    left = node.wait_phase()
-    first.kill()
-    first.wait(PATIENCE_S)
-    for pid in (left.daemon, left.server):
-        os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not psutil.pid_exists(left.daemon), "the daemon has ended")
-    shutil.rmtree(node.run_dir)
-    assert (root / node.uuids[0] / "pipe" / "control").is_socket()
-
-    node.start_runner(f"--mps-root={root}")
-
-    wait_until(lambda: node.gpu().phase == "ready", "another daemon is there")
-    assert "removed what a dead MPS daemon left" in node.said()
-    assert node.client().works()
-
-
-def test_a_run_directory_that_is_emptied_leads_there_again(node: MpsNode, root: Path) -> None:
-    node.start_runner(f"--mps-root={root}")
-    node.wait_phase()
-    shutil.rmtree(node.run_dir)
-    pipe = pipe_directory(node.run_dir, node.uuids[0])
-    wait_until(lambda: pipe.exists() and node.gpu().phase == "ready", "it is there again")
-    assert pipe.resolve() == root / node.uuids[0] / "pipe"
-    assert node.client().works()
 
 
 def test_a_bad_root_ends_the_runner_with_a_sentence(node: MpsNode) -> None:
@@ -199,19 +156,3 @@ def test_an_edit_that_names_a_directory_of_ours_changes_nothing(cluster: Cluster
     assert client.works()
     assert cluster.run(cluster.begin(cluster.admit("after", 30, 8))).works()
     assert all(not (cluster.run_dir / "mps" / uuid).is_symlink() for uuid in cluster.uuids)
-
-
-def test_an_agent_does_not_start_with_a_root_among_its_own_files() -> None:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
-        machine = Machine.create([PROFILES["h100-80g"]], Path(name) / "machine")
-        config = Path(name) / "config.yaml"
-        config.write_text("version: v1\n")
-        done = subprocess.run(
-            [sys.executable, "-m", "deviceplugin", f"--config={config}", f"--kubelet-dir={name}/k",
-             f"--state-dir={name}/s", f"--run-dir={name}/r", "--metrics-address=127.0.0.1:0",
-             f"--mps-root={name}/r/mps"],
-            cwd=ROOT, env={**machine.environment(os.environ), "PYTHONPATH": str(ROOT)},
-            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
-    assert done.returncode == 2
-    assert f"--mps-root: flags.mpsRoot is '{name}/r/mps', which lies in {name}/r" in done.stderr

@@ -85,18 +85,6 @@ def test_a_whole_gpu_is_bare_while_its_container_runs(cluster: Cluster) -> None:
     assert steady.works()
 
 
-@pytest.mark.long
-def test_two_whole_gpus_have_no_daemon(cluster: Cluster) -> None:
-    pod = cluster.admit("two", core=200)
-
-    options = cluster.kubelet.run_options(pod, "c")
-
-    assert sorted(options.envs["NVIDIA_VISIBLE_DEVICES"].split(",")) == sorted(cluster.uuids)
-    assert not [name for name in options.envs if name.startswith("CUDA_MPS")]
-    assert cluster.state().gpus == {}
-    assert [cluster.mode(0), cluster.mode(1)] == [DEFAULT_MODE, DEFAULT_MODE]
-
-
 @pytest.mark.parametrize("most_s", bar(5.0))
 def test_the_end_of_a_server_is_told_within_seconds(cluster: Cluster, most_s: float) -> None:
     environment = cluster.begin(cluster.admit("p", core=10, memory=4))

@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
+from deviceplugin import agent
 from deviceplugin.model.notices import EventReason
 from deviceplugin.recovery.foreign_plugins import ForeignPluginWatch, device_plugins
 from deviceplugin.recovery.kubelet_checkpoint import NAME
+from support.node.in_process import running_node
+from support.waiting import wait_until
 from vgpuctl.doctor import plugin_checks
 from vgpuctl.doctor.finding import FAIL, OK, WARN
 
@@ -155,3 +158,24 @@ def test_doctor_says_it_with_a_fix(node: Node) -> None:
     assert denied.level == WARN
     assert "sudo" in denied.fix
     assert plugin_checks.unseen(node.directory, ValueError("odd")).level == WARN
+
+
+def test_a_running_agent_tells_of_nvidias_plugin_and_not_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, records: list[logging.LogRecord]
+) -> None:
+    monkeypatch.setattr(agent, "_FOREIGN_EVERY_S", 0.1)
+
+    def events() -> list[str]:
+        notices = [notice for _, notice, _ in told(records) if notice is not None]
+        return [n.text for n in notices if n.reason is EventReason.FOREIGN_DEVICE_PLUGIN]
+
+    with (
+        running_node(monkeypatch, in_world=True) as running,
+        socket.socket(socket.AF_UNIX) as plugin,
+    ):
+        plugin.bind(str(running.kubelet_dir / "device-plugins" / "nvidia-gpu.sock"))
+        plugin.listen()
+        wait_until(lambda: bool(events()), "the agent tells of the other plugin")
+
+    assert len(events()) == 1
+    assert "NVIDIA's device plugin answers on nvidia-gpu.sock" in events()[0]

@@ -1,16 +1,12 @@
 """What the agent has again when it was killed or its memory was lost: every slice, and once.
 
-Kills at random instants and a kubelet that lists meanwhile, in real time, are for the long form.
-In the gate `agent/test_histories.py` kills the agent's core at counted changes of its files, and
-has its kubelet forget units in the midst of calls.
+`agent/test_histories.py` kills the agent at counted changes of its files, cuts the node's power,
+and has its kubelet forget units in the midst of calls; `agent/test_kills.py` kills the process.
 """
 
-import random
 import shutil
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,25 +15,17 @@ from deviceplugin.model.allocations import Allocation
 from deviceplugin.policy.pairing import podresources_listing
 from deviceplugin.recovery.kubelet_checkpoint import NAME
 from deviceplugin.store.checkpoint import Checkpoint
-from deviceplugin.testing import AdmissionFailed, AdmittedPod, StandInKubelet
+from deviceplugin.testing import AdmissionFailed, AdmittedPod
 from libvgpu import allocation_dirs, artifacts, region
 from libvgpu.limits import ContainerLimits, Family
 from support.node.agent_process import ProcessNode
-from support.node.fake_plugin import listed
 from support.node.in_process import GIB, RESOURCES, InProcessNode, running_node, wait_until_lost
 from support.waiting import PATIENCE_S, bar, wait_until
 
-KILLS = 100
+pytestmark = pytest.mark.usefixtures("in_world")
+
 PAIR = {"vgpu-core": 30, "vgpu-memory": 4}
 ALL_FREE = {"mps-core": 100, "mps-memory": 16, "vgpu-core": 200, "vgpu-memory": 32}
-
-
-class ForgetfulNode(InProcessNode):
-    """A node whose kubelet forgets units in flight when somebody lists podresources."""
-
-    def __init__(self, base: Path, seed: int = 5) -> None:
-        super().__init__(base, seed)
-        self.kubelet = StandInKubelet(self.kubelet_dir, seed, forgets_in_flight=True)
 
 
 @pytest.fixture
@@ -144,25 +132,6 @@ def test_a_lost_checkpoint_is_made_anew_from_the_kubelets(
     wait_all_free(node)
 
 
-def test_an_old_image_of_the_state_is_completed(node: InProcessNode) -> None:
-    first = node.admit("first", PAIR)
-    node.limit(first)
-    shutil.copy(node.state_dir / "checkpoint.json", node.config.parent / "old")
-    second = node.admit("second", {"vgpu-core": 70, "vgpu-memory": 12})
-    limit = node.limit(second)
-    node.stop_agent()
-    shutil.copy(node.config.parent / "old", node.state_dir / "checkpoint.json")
-
-    restart_agent(node)
-
-    assert node.limit(second) == limit
-    with pytest.raises(AdmissionFailed):
-        node.admit("third", {"vgpu-core": 80, "vgpu-memory": 1})
-    for pod in (first, second):
-        node.kubelet.finish(pod)
-    wait_all_free(node)
-
-
 def test_without_any_witness_nothing_is_swept_and_the_start_is_refused_in_words(
     node: InProcessNode,
 ) -> None:
@@ -245,27 +214,6 @@ def test_a_restarted_kubelet_has_its_plugins_back_within_two_seconds(
     wait_all_free(node)
 
 
-def test_a_rebooted_node_starts_its_containers_with_their_limits(node: InProcessNode) -> None:
-    pod = node.admit("a", PAIR, {"vgpu-core": 20, "vgpu-memory": 2})
-    limits = [node.limit(pod, name) for name in ("c0", "c1")]
-    early = node.admit("early", PAIR)
-    node.stop_agent()
-    node.kubelet.stop()
-    node.kubelet.lose_containers()
-    for directory in (node.run_dir / "allocations").iterdir():
-        allocation_dirs.remove(directory)
-    node.kubelet.start()
-    with pytest.raises(AdmissionFailed, match="no healthy devices present"):
-        node.kubelet.readmit(early)
-
-    restart_agent(node)
-    node.kubelet.readmit(pod)
-
-    assert [node.limit(pod, name) for name in ("c0", "c1")] == limits
-    node.kubelet.finish(pod)
-    wait_all_free(node)
-
-
 def test_a_killed_agent_is_back_with_every_slice(killable: ProcessNode) -> None:
     node = killable
     pods = [node.admit("a", PAIR), node.admit("b", {"mps-core": 20, "mps-memory": 3})]
@@ -280,75 +228,6 @@ def test_a_killed_agent_is_back_with_every_slice(killable: ProcessNode) -> None:
     for pod in pods:
         node.kubelet.finish(pod)
     wait_all_free(node)
-
-
-@pytest.mark.long
-@pytest.mark.timeout(3600)
-def test_an_agent_killed_while_pods_come_and_go_gives_nothing_twice(killable: ProcessNode) -> None:
-    node = killable
-    order = random.Random(11)
-    live: list[AdmittedPod] = []
-    asked: dict[str, tuple[int, int]] = {}
-    tried = 0
-    for _ in range(KILLS):
-        killer = threading.Timer(order.uniform(0.02, 0.4), node.kill_agent)
-        killer.start()
-        while killer.is_alive():
-            if live and order.random() < 0.4:
-                node.kubelet.finish(live.pop(order.randrange(len(live))))
-            core, memory = order.randrange(1, 40), order.randrange(1, 6)
-            tried += 1  # podresources tells pods by their names alone, so each has its own
-            try:
-                pod = node.admit(f"pod-{tried}", {"vgpu-core": core, "vgpu-memory": memory})
-            except AdmissionFailed:
-                continue
-            live.append(pod)
-            asked[pod.uid] = core, memory
-        killer.join()
-        wait_until_lost(node.kubelet)
-        restart_agent(node)
-        given = units(*live)
-        assert len(given) == len(set(given)), "a unit was given twice"
-        for pod in live:
-            limit = node.limit(pod)
-            assert (limit.core_percent, limit.memory_limit_bytes // GIB) == asked[pod.uid]
-            assert {u.partition("::")[0] for u in units(pod)} == {limit.uuid}, "a pair was split"
-    for pod in live:
-        node.kubelet.finish(pod)
-    wait_all_free(node)
-
-
-@pytest.mark.long
-def test_units_that_a_forgetful_kubelet_offers_again_are_given_once(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    order = random.Random(5)
-    live: list[AdmittedPod] = []
-    lock = threading.Lock()
-    stop = threading.Event()
-    with running_node(monkeypatch, ForgetfulNode) as node:
-
-        def end_and_list() -> None:  # a pod ends while another is admitted, and a monitor looks
-            while not stop.is_set():
-                with lock:
-                    if len(live) > 3:
-                        node.kubelet.finish(live.pop(0))
-                listed(node.kubelet)
-
-        meanwhile = threading.Thread(target=end_and_list)
-        meanwhile.start()
-        try:
-            for tried in range(300):
-                ask = {"vgpu-core": order.randrange(1, 40), "vgpu-memory": order.randrange(1, 4)}
-                with suppress(AdmissionFailed):
-                    pod = node.admit(f"pod-{tried}", ask)
-                    with lock:
-                        live.append(pod)
-                        given = units(*live)
-                    assert len(given) == len(set(given)), "a unit was given twice"
-        finally:
-            stop.set()
-            meanwhile.join()
 
 
 def test_an_upgrade_keeps_the_old_build_until_its_last_container_has_ended(

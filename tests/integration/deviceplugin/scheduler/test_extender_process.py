@@ -6,7 +6,6 @@ import os
 import re
 import signal
 import socket
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -53,67 +52,6 @@ def test_a_pod_is_filtered_scored_and_bound_with_its_gpu(
     assert 'vgpu_scheduler_call_duration_seconds_count{call="filter"} 1.0' in page
 
 
-def test_a_bind_plans_again_and_refuses_what_has_no_room_any_more(
-    server: ClusterServer, running: ExtenderProcess
-) -> None:
-    pods = [server.create_pod(pod_json(f"x{n}", 60, 10)) for n in range(5)]
-    assert all("n2" in running.filter(pod, ["n2"])["NodeNames"] for pod in pods)
-
-    errors: list[str] = []
-    threads = [
-        threading.Thread(target=lambda pod=pod: errors.append(running.bind(pod, "n2")))
-        for pod in pods
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(bool(error) for error in errors) == [False, False, True, True, True]
-    assert all("n2 has no room for team/x" in error for error in errors if error)
-    bound = [server.store.get(POD, "team", f"x{n}").content for n in range(5)]
-    gpus = [p["metadata"]["annotations"].get(GPUS) for p in bound if p["spec"]["nodeName"]]
-    assert len(set(gpus)) == 2
-
-
-def test_a_restarted_one_knows_at_once_what_is_bound(
-    server: ClusterServer, running: ExtenderProcess, tmp_path: Path
-) -> None:
-    for number in range(2):
-        pod = server.create_pod(pod_json(f"b{number}", 60, 10))
-        assert running.bind(pod, "n2") == ""
-    running.stop()
-
-    with extender(server, tmp_path, "--no-leader-elect", name="again") as again:
-        found = again.filter(pod_json("new", 60, 10), ["n1", "n2"])
-
-    assert set(found["FailedNodes"]) == {"n1", "n2"}
-
-
-def test_many_schedulers_at_one_time_are_answered(running: ExtenderProcess) -> None:
-    failures: list[object] = []
-
-    def ask(number: int) -> None:
-        try:
-            with contextlib.closing(running.connect()) as connection:
-                for turn in range(20):
-                    pod = pod_json(f"x{number}-{turn}", 10, 1)
-                    body = json.dumps({"Pod": pod, "NodeNames": ["n1", "n2"]})
-                    connection.request("POST", "/filter", body)
-                    answer = json.loads(connection.getresponse().read())
-                    assert answer["NodeNames"] == ["n1", "n2"]
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(30)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert failures == []
-
-
 def test_without_the_api_server_the_last_state_is_used_until_its_limit(
     server: ClusterServer, tmp_path: Path
 ) -> None:
@@ -139,21 +77,6 @@ def test_without_the_api_server_the_last_state_is_used_until_its_limit(
         server.start()
         wait_until(lambda: not found.filter(pod, ["n1"])["Error"], "it is known again", 30)
         found.wait_for("nodes and pods are known again")
-
-
-def test_before_the_first_list_nobody_is_answered(server: ClusterServer, tmp_path: Path) -> None:
-    server.faults.is_away = True
-    found = ExtenderProcess(server, tmp_path, "--no-leader-elect")
-    try:
-        told = found.filter(pod_json("new", 10, 1), ["n2"])
-        assert told["Error"].startswith("nodes and pods of the cluster are not known yet")
-        assert told["NodeNames"] is None
-        assert found.get("/readyz")[0] == 503
-        assert found.get("/healthz")[0] == 200
-        server.faults.is_away = False
-        found.wait_ready()
-    finally:
-        found.stop()
 
 
 def test_the_certificate_may_be_replaced(server: ClusterServer, tmp_path: Path) -> None:

@@ -11,10 +11,8 @@ import pytest
 from deviceplugin.model.device_forms import ListStrategy
 from deviceplugin.model.gpus import GpuListing
 from deviceplugin.model.units import gpu_of
-from deviceplugin.testing import AdmittedPod, RunOptions
 from support.node.in_process import CONFIG, VGPU_GPU, GivenGpus, InProcessNode, running_node
 from support.waiting import wait_until
-from vgpuctl.agent_client import agent_report
 
 LIST = "/var/run/nvidia-container-devices"
 MPS_VARIABLES = {
@@ -31,7 +29,6 @@ COMBINATIONS: list[tuple[str, ...]] = [
     ("envvar", "cdi-cri"),
     LISTS,
 ]
-STARTS = 4  # each merges the answers in an order of its own
 
 
 @pytest.fixture
@@ -65,22 +62,6 @@ def restart_with(node: InProcessNode, flags: str) -> None:
     node.wait_registered()
 
 
-def started(node: InProcessNode, pod: AdmittedPod) -> RunOptions:
-    """Starts the container several times: every order of merging must give the same."""
-    first, *others = (node.kubelet.run_options(pod, "c0") for _ in range(STARTS))
-    assert first.conflicts == ()
-    for other in others:
-        assert (other.envs, other.annotations, other.conflicts) == (
-            first.envs,
-            first.annotations,
-            (),
-        )
-        assert set(other.mounts) == set(first.mounts)
-        assert set(other.devices) == set(first.devices)
-        assert other.cdi_devices == first.cdi_devices
-    return first
-
-
 def test_every_form_reaches_the_runtime_of_a_pair(
     node: InProcessNode, cdi: str, tmp_path: Path
 ) -> None:
@@ -94,8 +75,9 @@ def test_every_form_reaches_the_runtime_of_a_pair(
         for family in ("vgpu", "mps"):
             pod = node.admit(f"{family}{number}", {f"{family}-core": 5, f"{family}-memory": 1})
 
-            told = started(node, pod)
+            told = node.kubelet.run_options(pod, "c0")
 
+            assert told.conflicts == ()
             (uuid,) = {gpu_of(u) for us in pod.container("c0").devices.values() for u in us}
             visible = told.envs.get("NVIDIA_VISIBLE_DEVICES")
             marks = [m for m in told.mounts if m.container_path.startswith(LIST)]
@@ -136,7 +118,7 @@ def test_device_nodes_come_from_the_drivers_root(
         f"{{nvidiaDevRoot: '{root}', plugin: {{passDeviceSpecs: true, deviceIDStrategy: index}}}}",
     )
 
-    told = started(node, node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2}))
+    told = node.kubelet.run_options(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2}), "c0")
 
     assert told.envs == {"NVIDIA_VISIBLE_DEVICES": str(VGPU_GPU.index)}
     assert {(d.container_path, d.host_path, d.permissions) for d in told.devices} == {
@@ -158,68 +140,13 @@ def test_a_changed_form_waits_for_a_restart_and_is_said_to(
     node.config.write_text(f"{CONFIG}flags: {flags}\n")
     wait_until(lambda: waiting in caplog.messages)
 
-    before = started(node, node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2}))
+    before = node.kubelet.run_options(node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2}), "c0")
     node.stop_agent()
     node.start_agent()
     node.wait_registered()
-    after = started(node, node.admit("b", {"vgpu-core": 10, "vgpu-memory": 2}))
+    after = node.kubelet.run_options(node.admit("b", {"vgpu-core": 10, "vgpu-memory": 2}), "c0")
 
     assert (set(before.envs), before.cdi_devices) == ({"NVIDIA_VISIBLE_DEVICES"}, ())
     assert after.envs == {}
     assert len(after.cdi_devices) == 1
     assert "GPU sharing changed" not in caplog.messages
-
-
-def test_a_restarted_container_keeps_the_form_it_was_admitted_with(
-    node: InProcessNode, cdi: str
-) -> None:
-    pod = node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2})
-    before = started(node, pod)
-
-    lists = "deviceListStrategy: [volume-mounts, cdi-annotations]"
-    restart_with(node, f"{{plugin: {{{lists}, {cdi}}}}}")
-
-    assert started(node, pod) == before
-
-
-def test_a_container_does_not_start_without_its_spec(
-    node: InProcessNode, cdi: str, tmp_path: Path
-) -> None:
-    """The kubelet replays the name; the agent puts the spec back, or says why it cannot."""
-    flags = (
-        f"{{nvidiaDriverRoot: '{tmp_path}/driver', plugin: {{deviceListStrategy: cdi-cri, {cdi}}}}}"
-    )
-    restart_with(node, flags)
-    spec = tmp_path / "cdi" / "k8s.device-plugin.nvidia.com-gpu.json"
-    pod = node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2})
-    (name,) = started(node, pod).cdi_devices
-    assert name == f"{KIND}={VGPU_GPU.uuid}"
-    assert VGPU_GPU.uuid in spec.read_text()
-
-    spec.unlink()
-    started(node, pod)
-    assert VGPU_GPU.uuid in spec.read_text()
-
-    spec.unlink()
-    (tmp_path / "driver/usr/lib64/libcuda.so.1").unlink()
-    with pytest.raises(Exception, match=r"no CDI spec in .* has .*libcuda.so.1 is not found"):
-        started(node, pod)
-
-
-def test_auto_tells_in_its_state_what_it_chose(
-    node: InProcessNode, cdi: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "deviceplugin")
-    flags = (
-        f"{{nvidiaDriverRoot: '{tmp_path}/driver', plugin: {{deviceListStrategy: auto, {cdi}}}}}"
-    )
-    restart_with(node, flags)
-
-    chosen = agent_report(node.run_dir).injection
-
-    assert chosen.lists
-    assert "auto" not in chosen.lists
-    assert chosen.because
-    (said,) = [r for r in caplog.records if r.getMessage() == "device list strategy chosen"]
-    assert said.__dict__["fields"]["because"] == chosen.because
-    started(node, node.admit("a", {"vgpu-core": 10, "vgpu-memory": 2}))

@@ -1,7 +1,6 @@
 """The kubelet stand-in calls device plugins as a kubelet does; the plugin here is a tiny fake."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import grpc
 import pytest
@@ -11,7 +10,7 @@ from deviceplugin.testing import AdmissionFailed, ContainerManifest, PodManifest
 from deviceplugin.testing.merge import merge_answers
 from libvgpu.errors import VgpuError
 from support.node.fake_plugin import Call, FakePlugin, listed
-from support.waiting import PATIENCE_S, wait_until
+from support.waiting import PATIENCE_S
 
 A, B = "example.com/a", "example.com/b"
 
@@ -81,30 +80,28 @@ def test_the_preferred_units_are_taken_and_a_short_answer_is_completed(
     assert len(set(ids)) == 2
 
 
-def test_units_are_never_given_twice_and_return_when_a_pod_ends(
+def test_units_without_topology_come_last(kubelet: StandInKubelet) -> None:
+    plugin = FakePlugin(kubelet, A, 4, [], numa=lambda unit: [0] if unit else [])
+    plugin.prefer = []
+    plugin.register()
+    kubelet.wait_for_resources([A], PATIENCE_S)
+
+    got = kubelet.admit(pod(a=3)).container("main").devices[A]
+
+    assert set(got) == {"a1", "a2", "a3"}
+    assert plugin.asked == [({"a0", "a1", "a2", "a3"}, set())], "it is asked about all free units"
+    plugin.stop()
+
+
+def test_units_of_init_containers_come_first_and_must_be_in_the_answer(
     kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
 ) -> None:
-    first = kubelet.admit(pod("first", a=3))
-    with pytest.raises(AdmissionFailed, match="requested 2, available 1"):
-        kubelet.admit(pod("second", a=2))
+    plugins[A].prefer = ["a2"]
 
-    kubelet.finish(first)
+    got = set(kubelet.admit(pod(init={A: 1}, a=3)).container("main").devices[A])
 
-    third = kubelet.admit(pod("third", a=4))
-    assert set(third.container("main").devices[A]) == {"a0", "a1", "a2", "a3"}
-
-
-def test_a_plugins_refusal_fails_the_pod_with_its_sentence(
-    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
-) -> None:
-    plugins[B].refuse = "the other half lies on another GPU"
-
-    with pytest.raises(
-        AdmissionFailed, match=r"Allocate of 1 example.com/b failed: the other half"
-    ):
-        kubelet.admit(pod(b=1))
-
-    assert listed(kubelet) == {}
+    assert plugins[A].asked[1] == ({"a0", "a1", "a2", "a3"}, {"a2"})
+    assert {"a2"} < got
 
 
 def test_an_unregistered_resource_is_refused(
@@ -114,26 +111,6 @@ def test_an_unregistered_resource_is_refused(
         AdmissionFailed, match=r"cannot allocate unregistered device example\.com/c"
     ):
         kubelet.admit(pod(c=1))
-
-
-def test_unhealthy_units_are_left_out_until_they_recover(
-    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
-) -> None:
-    for unit in ("a0", "a1", "a2"):
-        plugins[A].set_health(unit, "Unhealthy")
-    wait_until(lambda: kubelet.allocatable()[A] == 1)
-
-    assert kubelet.admit(pod(a=1)).container("main").devices[A] == ("a3",)
-
-
-def test_a_lost_plugin_leaves_no_healthy_unit(
-    kubelet: StandInKubelet, plugins: dict[str, FakePlugin]
-) -> None:
-    plugins[A].stop()
-    wait_until(lambda: not kubelet.allocatable()[A])
-
-    with pytest.raises(AdmissionFailed, match="no healthy devices present"):
-        kubelet.admit(pod(a=1))
 
 
 def test_containers_reuse_the_units_of_init_containers(
@@ -158,19 +135,6 @@ def test_podresources_shows_the_first_half_during_the_second_allocate(
     assert seen[0] == {}
     assert len(seen[1]) == 1
     assert listed(kubelet) == {"p": devices}
-
-
-def test_starting_asks_every_plugin_and_merges_the_answers(
-    kubelet: StandInKubelet, plugins: dict[str, FakePlugin], calls: list[Call]
-) -> None:
-    admitted = kubelet.admit(pod(a=1, b=2))
-    calls.clear()
-
-    options = kubelet.run_options(admitted, "main")
-
-    assert sorted(calls) == [("prestart", "a", 1), ("prestart", "b", 2)]
-    assert set(options.envs) == {"IDS_a", "IDS_b"}
-    assert options.conflicts == ()
 
 
 def test_answers_that_disagree_are_reported_and_the_first_wins() -> None:
@@ -209,21 +173,3 @@ def test_a_wrong_registration_is_refused_in_words(
 def test_waiting_for_a_plugin_that_never_comes_names_it(kubelet: StandInKubelet) -> None:
     with pytest.raises(VgpuError, match=r"no plugin offers example\.com/a; registered are: none"):
         kubelet.wait_for_resources([A], 0.2)
-
-
-def test_restart_removes_plugin_sockets_and_takes_registrations_again(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    directory: Path = tmp_path_factory.mktemp("k")
-    with StandInKubelet(directory) as first:
-        plugin = FakePlugin(first, A, 1, [])
-        plugin.register()
-        first.wait_for_resources([A], PATIENCE_S)
-    with StandInKubelet(directory) as second:
-        assert not plugin.socket.exists()
-        plugin.stop()
-        again = FakePlugin(second, A, 2, [])
-        again.register()
-        second.wait_for_resources([A], PATIENCE_S)
-        assert second.allocatable() == {A: 2}
-        again.stop()

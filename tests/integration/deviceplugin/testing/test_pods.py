@@ -6,9 +6,7 @@ import pytest
 
 from deviceplugin.testing import read_pod
 from libvgpu.errors import UsageError
-from support import ROOT
 
-EXAMPLES = ROOT / "deploy" / "examples"
 GOOD = """
 apiVersion: v1
 kind: Pod
@@ -19,6 +17,7 @@ spec:
   securityContext: {runAsUser: 7, runAsGroup: 8}
   initContainers:
     - {name: i, image: x}
+    - {name: s, image: x, restartPolicy: Always}
   containers:
     - name: c
       image: x
@@ -38,34 +37,12 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("name", "limits"),
-    [
-        ("mps-half", {"nvidia.com/mps-core": 50, "nvidia.com/mps-memory": 8}),
-        ("vgpu-30", {"nvidia.com/vgpu-core": 30, "nvidia.com/vgpu-memory": 16}),
-        ("vgpu-70", {"nvidia.com/vgpu-core": 70, "nvidia.com/vgpu-memory": 32}),
-    ],
-)
-def test_the_examples_ask_for_what_their_names_say(name: str, limits: dict[str, int]) -> None:
-    pod = read_pod(EXAMPLES / name / "pod.yaml")
-
-    assert pod.name == name
-    assert pod.restart_policy == "Never"
-    assert [dict(c.limits) for c in pod.containers] == [limits]
-
-
-def test_the_mps_example_runs_as_another_user_in_the_hosts_ipc_namespace() -> None:
-    pod = read_pod(EXAMPLES / "mps-half" / "pod.yaml")
-
-    assert pod.host_ipc
-    assert pod.containers[0].run_as_user == 1000
-
-
 def test_everything_that_matters_is_read(tmp_path: Path) -> None:
     pod = read_pod(written(tmp_path, GOOD))
 
     (container,) = pod.containers
-    assert (pod.namespace, pod.host_ipc, len(pod.init_containers)) == ("team-a", True, 1)
+    assert (pod.namespace, pod.host_ipc) == ("team-a", True)
+    assert [c.sidecar for c in (*pod.init_containers, container)] == [False, True, False]
     assert container.limits == {"example.com/a": 2}
     assert container.env == {"A": "1"}
     assert (*container.command, *container.args) == ("python3", "-c", "1")

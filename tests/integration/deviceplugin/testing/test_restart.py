@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
@@ -13,7 +12,6 @@ from deviceplugin.testing import (
     ContainerManifest,
     PodManifest,
     StandInKubelet,
-    read_pod,
 )
 from support.node.fake_plugin import FakePlugin, listed
 from support.waiting import PATIENCE_S, wait_until
@@ -271,22 +269,6 @@ def test_units_of_a_sidecar_stay_its_own_and_are_listed(
     with_units = listed(kubelet)["p"][A]
     assert with_units in (units["sidecar"], units["c0"]), "listed by resource, the last wins"
     assert with_units != units["last"]
-
-
-def test_a_sidecar_is_told_by_its_restart_policy(tmp_path: Path) -> None:
-    path = tmp_path / "pod.yaml"
-    path.write_text(
-        "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  initContainers:\n"
-        "  - {name: i}\n  - {name: s, restartPolicy: Always}\n  containers: [{name: c}]\n"
-    )
-
-    manifest = read_pod(path)
-
-    assert [c.sidecar for c in (*manifest.init_containers, *manifest.containers)] == [
-        False,
-        True,
-        False,
-    ]
 
 
 @pytest.mark.parametrize("forgetful", [False, True])

@@ -16,23 +16,11 @@ from typing import IO
 
 import pytest
 
+from support.scheduler.process import make_certificate
 from support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 RULES = {"resources": ["nvidia.com/gpu"], "labels": {"a": "b"}}
-
-
-def certificate(directory: Path, name: str) -> None:
-    """Writes a new one into a directory, each file at once, as a Secret's volume does."""
-    directory.mkdir(exist_ok=True)
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1",
-         "-nodes", "-days", "2", "-subj", f"/CN={name}", "-addext", "subjectAltName=IP:127.0.0.1",
-         "-keyout", str(directory / "new.key"), "-out", str(directory / "new.crt")],
-        check=True, capture_output=True, timeout=60,
-    )  # fmt: skip
-    for suffix in ("key", "crt"):
-        (directory / f"new.{suffix}").rename(directory / f"tls.{suffix}")
 
 
 class Webhook:
@@ -67,7 +55,7 @@ class Webhook:
 
 @pytest.fixture
 def webhook(tmp_path: Path) -> Iterator[Webhook]:
-    certificate(tmp_path / "tls", "one")
+    make_certificate(tmp_path / "tls")
     (tmp_path / "rules.json").write_text(json.dumps(RULES))
     with open(tmp_path / "log", "w") as log:
         process = subprocess.Popen(
@@ -120,7 +108,7 @@ def test_a_client_that_says_nothing_keeps_nobody_waiting(webhook: Webhook) -> No
 
 
 def test_a_new_certificate_is_used_and_a_broken_one_is_not(webhook: Webhook) -> None:
-    certificate(webhook.tls, "two")
+    make_certificate(webhook.tls)
     assert webhook.ask("GET", "/healthz")[0] == 200
     webhook.wait_for("new certificate in use")
 
@@ -153,7 +141,7 @@ def test_a_bad_start_is_one_sentence(tmp_path: Path, rules: str, tls: bool, says
     (tmp_path / "rules.json").write_text(rules)
     (tmp_path / "tls").mkdir()
     if tls:
-        certificate(tmp_path / "tls", "one")
+        make_certificate(tmp_path / "tls")
     result = subprocess.run(
         [sys.executable, "-m", "deviceplugin.webhook", f"--rules={tmp_path / 'rules.json'}",
          f"--tls-dir={tmp_path / 'tls'}", "--address=127.0.0.1:0"],
