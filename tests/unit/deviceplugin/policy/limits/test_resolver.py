@@ -11,8 +11,8 @@ from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.policy.limits.raise_units import RaiseRoom, RaiseUnits
 from deviceplugin.policy.limits.resolver import Origin, ResolvedLimits, Source, resolve
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, Family
+from support.node.units import GIB, holding
 
-GIB = 1 << 30
 MIB = 1 << 20
 PLENTY = RaiseRoom(free=RaiseUnits(100, 100))
 WHO = "team-a/pod/main (allocation id)"
@@ -21,15 +21,8 @@ SET, REQUEST, SHARING = Origin(Source.SET), Origin(Source.REQUEST), Origin(Sourc
 
 
 def allocation(family: Family = Family.VGPU, core: int = 40, memory: int = 8) -> Allocation:
-    return Allocation(
-        "id",
-        family,
-        "GPU-0",
-        GIB,
-        core=tuple(f"GPU-0::c{n}" for n in range(core)),
-        memory=tuple(f"GPU-0::m{n}" for n in range(memory)),
-        owner=Owner("team-a", "pod", "main"),
-    )
+    who = Owner("team-a", "pod", "main")
+    return holding("id", range(core), range(memory), family=family, owner=who)
 
 
 def resolved(
@@ -179,9 +172,7 @@ def test_only_values_that_a_set_names_can_refuse_it() -> None:
 
 
 def test_whole_gpus_are_never_raised() -> None:
-    core = tuple(f"GPU-{g}::c{n}" for g in (0, 1) for n in range(WHOLE_CORE_PERCENT))
-    memory = tuple(f"GPU-{g}::m{n}" for g in (0, 1) for n in range(2))
-    whole = Allocation("id", Family.VGPU, "GPU-0", GIB, core, memory)
+    whole = holding("id", range(WHOLE_CORE_PERCENT), range(2), "GPU-0", "GPU-1")
     rule = LimitRule(allow_raise=True)
 
     raised = resolved(whole, rule, Override(memory_bytes=3 * GIB))

@@ -1,29 +1,22 @@
 """Each rule by which units are preferred, and that they are asked in their order."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from deviceplugin.model.allocations import Allocation, AllocationBook
-from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.units import Half, gpu_of, unit_name
+from deviceplugin.model.units import Half, gpu_of
 from deviceplugin.policy.devices import offer
 from deviceplugin.policy.devices.exclusive_gpu import clients_most
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.pairing.bound_pods import Expected
 from deviceplugin.policy.pairing.placement import Need
-from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import Family
+from support.node.units import GIB, NOW, layout_of, names, preferred
 
-GIB = 1 << 30
-NOW = 1000.0
 VGPU, MPS = Family.VGPU, Family.MPS
 CORE, MEMORY = Half.CORE, Half.MEMORY
-
-
-def names(gpu: int, half: Half, numbers: range) -> tuple[str, ...]:
-    return tuple(unit_name(f"GPU-{gpu}", half, n) for n in numbers)
 
 
 class Node:
@@ -33,17 +26,9 @@ class Node:
         self, *gib: int, family: Family = VGPU, drains: Sequence[int] = (), major: int = 9
     ) -> None:
         self.family, self.book = family, AllocationBook()
-        gpus = (
-            SharedGpu(
-                Gpu(i, f"GPU-{i}", "test", size * GIB, compute_major=major),
-                family,
-                GIB,
-                ComputeMode.STRICT,
-                drains=i in drains,
-            )
-            for i, size in enumerate(gib)
-        )
-        self.layout = Layout("nvidia.com", tuple(gpus))
+        layout = layout_of(*gib, family=family, major=major)
+        gpus = (replace(each, drains=n in drains) for n, each in enumerate(layout.gpus))
+        self.layout = replace(layout, gpus=tuple(gpus))
 
     def has(
         self, gpu: int, core: range = range(0), memory: range = range(0), *, is_open: bool = False
@@ -89,8 +74,9 @@ class Node:
             for unit, _ in offer.advertised(self.layout, self.family, half)
             if self.book.is_free(unit) or unit in had
         ]
-        request = UnitRequest(self.family, half, available, had, count, kin=kin, expected=expected)
-        chosen = prefer(self.layout, self.book, request, NOW)
+        chosen = preferred(
+            self.layout, self.book, half, count, available, had=had, kin=kin, expected=expected
+        )
         assert len(set(chosen)) == count
         return sorted({gpu_of(unit) for unit in chosen})
 
