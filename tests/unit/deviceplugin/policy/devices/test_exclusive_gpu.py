@@ -96,17 +96,6 @@ def test_a_gpu_carries_as_many_slices_as_it_takes_clients(major: int | None, mos
     ask()
 
 
-def test_the_last_slice_still_gets_its_other_half() -> None:
-    layout, book = mps_layout(1), AllocationBook()
-    for n in range(48):
-        core = [unit_name(A, Half.CORE, n)]
-        book.put(pairing.allocate(layout, book, Family.MPS, Half.CORE, core, NOW, str(n)))
-        memory = [unit_name(A, Half.MEMORY, n)]
-        book.put(pairing.allocate(layout, book, Family.MPS, Half.MEMORY, memory, NOW, "x"))
-
-    assert len(book.allocations) == 48
-
-
 def test_limits_of_an_exclusive_gpu_name_no_mps_and_keep_the_share() -> None:
     whole = held("whole", A)
     asked = asked_limits(whole, ComputeMode.STRICT)
@@ -184,24 +173,3 @@ def test_a_client_of_family_vgpu_has_its_share_and_memory_held_by_the_shim() -> 
     assert (lowered.core_percent, lowered.memory_limit_bytes) == (20, GIB)
     assert one.is_mps_client
     assert not any(each.is_mps_client for each in two)
-
-
-def test_a_gpu_of_family_vgpu_takes_no_more_clients_than_mps() -> None:
-    layout, book = vgpu_layout(1), AllocationBook()
-    by_time = replace(layout.gpus[0], concurrency=Concurrency.TIME_SLICES)
-    for n in range(48):
-        core = [unit_name(A, Half.CORE, n)]
-        given = pairing.allocate(layout, book, Family.VGPU, Half.CORE, core, NOW, str(n))
-        assert given.concurrency is Concurrency.MPS
-        book.put(replace(given, settled=True))
-    free = [unit_name(A, Half.CORE, n) for n in range(48, 100)]
-
-    with pytest.raises(
-        AllocationRefused, match=r"of family vgpu carries 48 slices.*no more client"
-    ):
-        preferred(layout, book, Half.CORE, 1, free)
-    with pytest.raises(AllocationRefused, match=r"carries 48 slices already.*no more clients"):
-        pairing.allocate(layout, book, Family.VGPU, Half.CORE, free[:1], NOW, "more")
-
-    alone = Layout("nvidia.com", (by_time,))
-    assert preferred(alone, book, Half.CORE, 1, free) == free[:1]

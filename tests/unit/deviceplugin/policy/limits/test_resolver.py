@@ -47,14 +47,6 @@ def under(
     return device
 
 
-def test_units_become_bytes_and_percent() -> None:
-    device = under(None)
-
-    assert (device.memory_limit_bytes, device.core_percent, device.weight) == (8 * GIB, 40, 40)
-    assert device.compute_mode is ComputeMode.STRICT
-    assert device.mps_thread_percentage == device.mps_pinned_bytes == 0
-
-
 def test_nothing_can_be_allocated_while_the_memory_half_is_missing() -> None:
     (device,) = resolved(allocation(memory=0)).limits.devices
     (under_mps,) = resolved(allocation(Family.MPS, memory=0)).limits.devices
@@ -214,13 +206,6 @@ def test_compute_is_set_but_the_share_is_not_lifted(
     assert under(rule, override=Override(compute=compute)).compute_mode is mode
 
 
-def test_under_mps_compute_stays_with_the_daemon() -> None:
-    device = under(None, Family.MPS, Override(core_percent=7, compute=ComputeMode.ELASTIC))
-
-    assert device.compute_mode is ComputeMode.OFF
-    assert (device.core_percent, device.mps_thread_percentage) == (7, 7)
-
-
 def rule_7(**values: object) -> LimitRule:
     return LimitRule(path="$.limits[2]", line=7, **values)  # type: ignore[arg-type]
 
@@ -259,13 +244,6 @@ def test_a_value_above_the_request_says_what_holds_it(family: Family) -> None:
     assert capped.core == replace(BY_RULE, capped=True)
     assert capped.memory == replace(SET, capped=True)
     assert str(capped.memory) == "vgpuctl set, capped by what the GPU has unallocated"
-
-
-def test_compute_set_says_so_and_off_without_permission_does_not() -> None:
-    (elastic,) = resolved(allocation(), None, Override(compute=ComputeMode.ELASTIC)).origins
-    (off,) = resolved(allocation(), None, Override(compute=ComputeMode.OFF)).origins
-
-    assert (elastic.compute, off.compute) == (SET, SHARING)
 
 
 def test_what_is_charged_stands_in_the_limits_and_not_in_the_request() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.units import Half, gpu_of
 from deviceplugin.policy.devices import offer
-from deviceplugin.policy.pairing import implicit_units, pairing
+from deviceplugin.policy.pairing import pairing
 from deviceplugin.policy.pairing.podresources_listing import Listed, conflict, examine
 from libvgpu.limits import Family
 from support.node.units import NOW, layout_of, names, preferred
@@ -91,15 +91,6 @@ def test_the_same_half_of_the_same_units_is_the_next_containers() -> None:
     assert (pair.allocation_id, len(pair.core), len(pair.memory)) == (main.allocation_id, 20, 8)
     (alone,) = (h for h in pod.book.allocations.values() if h.allocation_id != main.allocation_id)
     assert (alone.settled, len(alone.core), len(alone.memory)) == (True, 20, 0)
-
-
-def test_what_an_init_container_borrowed_serves_the_next_as_well() -> None:
-    pod = Pod()
-    init = implicit_units.complete_start(LAYOUT, pod.book, pod.give(Half.CORE, range(60)))
-    pod.book.put(init)
-    main = implicit_units.complete_start(LAYOUT, pod.book, pod.give(Half.CORE, range(60)))
-
-    assert (len(init.implicit_units), len(main.implicit_units)) == (9, 9)
 
 
 def test_what_an_init_container_has_left_decides_where_a_later_one_goes() -> None:

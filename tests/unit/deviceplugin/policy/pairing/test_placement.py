@@ -40,12 +40,6 @@ def test_of_gpus_with_as_much_of_the_other_half_the_fullest_or_the_emptiest_is_t
     assert gpus_of(preferred(layout, book, Half.CORE, 20)) == {gpu}
 
 
-def test_with_one_half_known_the_most_of_the_other_stays_within_reach() -> None:
-    book = AllocationBook.of([slice_on(0, 10, 12)])
-
-    assert gpus_of(preferred(layout_of(16, 16), book, Half.CORE, 20)) == {"GPU-1"}
-
-
 @pytest.mark.parametrize("placement", list(Placement))
 def test_a_gpu_whose_memory_is_free_for_certain_comes_first(placement: Placement) -> None:
     seems_ended = replace(slice_on(0, 0, 8), missing_since=NOW)

@@ -122,13 +122,6 @@ def test_the_second_half_joins_the_first_where_nothing_is_offered_any_more() -> 
     assert node.gpus(MEMORY, 4) == ["GPU-1"]
 
 
-def test_the_second_half_of_whole_gpus_joins_the_first_though_others_are_free() -> None:
-    node = Node(16, 16, 16, 16)
-    node.holds(whole(1, 3), (), is_open=True)
-
-    assert node.gpus(MEMORY, 32) == ["GPU-1", "GPU-3"]
-
-
 def test_a_second_half_that_does_not_fit_is_refused_though_another_gpu_has_room() -> None:
     node = joining()
     node.has(1, memory=range(14))
@@ -141,13 +134,6 @@ def test_a_second_half_that_does_not_fit_is_refused_though_another_gpu_has_room(
 def test_where_every_gpu_drains_nothing_is_given(count: int) -> None:
     with pytest.raises(AllocationRefused, match="no GPU of this node is offered for it"):
         Node(16, 16, drains=[0, 1]).gpus(CORE, count)
-
-
-def test_more_than_a_gpu_has_means_whole_gpus() -> None:
-    node = Node(16, 16, 16)
-    node.has(1, range(1))
-
-    assert node.gpus(CORE, 200) == ["GPU-0", "GPU-2"]
 
 
 def test_whole_gpus_may_take_in_the_one_that_the_container_has_units_of() -> None:
@@ -187,13 +173,6 @@ def test_a_container_with_units_of_two_gpus_gets_no_fraction() -> None:
 
     with pytest.raises(AllocationRefused, match="has units of the GPUs GPU-0, GPU-1 already"):
         Node(16, 16).gpus(CORE, 20, had=had)
-
-
-def test_a_gpu_with_as_many_clients_as_mps_takes_is_left_out() -> None:
-    node = Node(16, 16, family=MPS)
-    node.fill(0)
-
-    assert node.gpus(CORE, 10) == ["GPU-1"]
 
 
 def test_a_container_stays_on_its_gpu_and_is_refused_where_that_has_too_many_clients() -> None:

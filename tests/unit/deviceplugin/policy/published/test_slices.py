@@ -143,14 +143,6 @@ def test_whose_a_half_is_is_not_told_while_the_other_may_come() -> None:
         assert half_until_s(done, 100.0) is None
 
 
-def test_the_order_of_the_book_does_not_show() -> None:
-    one, two = slice_of("x", range(30), range(4)), slice_of("a", range(30, 60), range(4, 8))
-
-    assert published_slices(LAYOUT, holdings(one, two)) == published_slices(
-        LAYOUT, holdings(two, one)
-    )
-
-
 def test_the_book_counts_what_is_published_and_nothing_else() -> None:
     book = AllocationBook()
     pair = slice_of("p", range(30), range(4))
