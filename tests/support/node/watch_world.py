@@ -3,6 +3,7 @@
 The locks of its processes' slots are not asked for: who is written into a ledger lives.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,7 +34,11 @@ KNOWN, STRAY = 11, 12  # pids
 class WatchWorld:
     """A watch whose surroundings are plain values."""
 
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "deviceplugin")
+        self.log = caplog
         self.proc = FakeProc(path / "proc")
         self.proc.path.mkdir()
         self.allocations = path / "run" / "allocations"
@@ -152,11 +157,12 @@ class WatchWorld:
     def charged(self, name: str = "a") -> int:
         return self.slices[name][1].devices[0].unaccounted_bytes
 
+    @property
+    def messages(self) -> list[str]:
+        """What was logged."""
+        return [record.message for record in self.log.records]
 
-def messages(told: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in told.records]
-
-
-def notices(told: pytest.LogCaptureFixture) -> list[Notice | None]:
-    """What of the log becomes Events."""
-    return [record.__dict__["notice"] for record in told.records]
+    @property
+    def notices(self) -> list[Notice | None]:
+        """What of the log becomes Events."""
+        return [record.__dict__["notice"] for record in self.log.records]

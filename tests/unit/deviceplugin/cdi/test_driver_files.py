@@ -1,7 +1,6 @@
 """Where a node's driver is found: roots that lie elsewhere, links, containers, simulations."""
 
 import os
-import shutil
 from pathlib import Path
 
 import pytest
@@ -169,14 +168,6 @@ def test_a_link_that_a_removed_driver_left_is_no_driver(tmp_path: Path) -> None:
     tree = Tree(str(tmp_path))
 
     assert find_driver_files(tree, library_directories(tree, "x86_64")) is None
-
-
-def test_another_driver_is_found_where_the_first_is_gone(tmp_path: Path) -> None:
-    install(tmp_path, "535.104.05")
-    shutil.rmtree(tmp_path / LIB)
-    install(tmp_path, "580.1.2")
-
-    assert found_in(Tree(str(tmp_path))).version == "580.1.2"
 
 
 def test_libraries_without_a_version_are_nvidias_sonames(tmp_path: Path) -> None:

@@ -117,28 +117,6 @@ def test_a_spec_that_is_the_same_is_not_written_again(node: Node) -> None:
     )
 
 
-def test_a_new_driver_and_new_gpus_are_written(node: Node) -> None:
-    injection = node.injection()
-    injection.look((ONE,))
-    node.install("580.2")
-
-    injection.look((replace(ONE, driver="580.2"), TWO))
-
-    assert "libcuda.so.580.2" in node.file.read_text()
-    assert "535.1" not in node.file.read_text()
-    assert "GPU-bb" in node.names()
-
-
-def test_what_somebody_removed_is_put_back(node: Node) -> None:
-    injection = node.injection()
-    injection.look((ONE,))
-    node.file.unlink()
-
-    injection.look((ONE,))
-
-    assert node.file.exists()
-
-
 def test_kind_and_directory_are_the_configs(node: Node) -> None:
     forms = replace(FORMS, cdi_kind="nvidia.com/gpu", cdi_spec_dir="/etc/cdi")
 
@@ -238,22 +216,7 @@ def test_specs_of_other_kinds_and_broken_ones_do_not_matter(node: Node) -> None:
     assert "0" in node.names()
 
 
-def test_the_file_that_nvidias_plugin_left_is_taken_over(node: Node) -> None:
-    node.put(FILE, json.dumps({"kind": KIND, "devices": [{"name": "GPU-old"}]}))
-
-    node.injection().look((ONE,))
-
-    assert "GPU-aa" in node.names()
-
-
 # ---- before a container starts -------------------------------------------------------------------
-
-
-def test_a_container_may_start_with_the_spec_in_place(node: Node) -> None:
-    injection = node.injection()
-    injection.look((ONE, TWO))
-
-    injection.check(["GPU-aa", "GPU-bb"])
 
 
 def test_a_start_puts_the_spec_back(node: Node) -> None:

@@ -44,10 +44,3 @@ def test_what_nobody_says_has_its_default() -> None:
 
 def test_a_variable_counts_more_than_the_file_and_says_so() -> None:
     assert values(MIG_STRATEGY="mixed")["flags.migStrategy"] == ("mixed", "MIG_STRATEGY")
-
-
-def test_sections_that_are_absent_show_their_defaults() -> None:
-    found = values("version: v1\n")
-    assert found["flags.failOnInitError"] == (True, "default")
-    assert found["sharing.fractional"] == ([], "default")
-    assert "sharing.timeSlicing" not in found

@@ -56,7 +56,6 @@ def call(*options: str, command: Any = agent_program.main, **variables: str) -> 
 @pytest.mark.parametrize(
     ("options", "variables", "selection"),
     [
-        ((), {}, Selection()),
         (
             (),
             {},

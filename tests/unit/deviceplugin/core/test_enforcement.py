@@ -98,13 +98,6 @@ def test_a_set_that_is_refused_leaves_everything_as_it_was(node: Node) -> None:
     assert node.in_file() == (60, 8 * GIB)
 
 
-def test_a_rule_that_wants_more_than_there_is_says_so(node: Node) -> None:
-    node.allow("limits:\n- {allowRaise: true, memory: 20Gi}\n")
-
-    assert node.in_file() == (40, 8 * GIB)
-    assert node.origins()[1] == "limits[0] on line 4, capped by what the GPU has unallocated"
-
-
 def test_nothing_is_resolved_again_while_no_input_changes(node: Node) -> None:
     node.set(Override(core_percent=30))
     node.resolutions = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.core.parts import Sources
-from deviceplugin.model.units import Half, unit_number
+from deviceplugin.model.units import Half
 from deviceplugin.policy.pairing.pairing import JOIN_WINDOW_S
 from deviceplugin.policy.pairing.podresources_listing import Listed
 from libvgpu.errors import AllocationRefused
@@ -39,15 +39,6 @@ def test_a_pod_that_is_first_listed_with_its_first_half_is_not_newer(
     assert kubelet.shapes() == [(60, 8)]
 
 
-def test_the_half_of_a_newer_pod_is_its_own(kubelet: Kubelet) -> None:
-    # The first pod asks for core alone, which nobody can know; the second for a pair, memory first.
-    kubelet.ask("lone", Half.CORE, 30)
-    kubelet.ask("pair", Half.MEMORY, 8)
-    kubelet.ask("pair", Half.CORE, 60)
-
-    assert kubelet.shapes() == [(30, 0), (60, 8)]
-
-
 def test_the_half_of_a_newer_pod_is_its_own_after_one_that_was_refused(
     kubelet: Kubelet,
 ) -> None:
@@ -58,15 +49,6 @@ def test_the_half_of_a_newer_pod_is_its_own_after_one_that_was_refused(
     kubelet.ask("pair", Half.CORE, 60)
 
     assert kubelet.shapes() == [(30, 0), (60, 8)]
-
-
-def test_a_pod_that_failed_between_its_halves_waits_for_nobody(kubelet: Kubelet) -> None:
-    kubelet.ask("failed", Half.CORE, 30)
-    del kubelet.held["failed", "c0"]
-    kubelet.ask("pair", Half.MEMORY, 8)
-    kubelet.ask("pair", Half.CORE, 60)
-
-    assert (60, 8) in kubelet.shapes()
 
 
 def test_another_pod_under_a_name_that_was_there_is_newer(kubelet: Kubelet) -> None:
@@ -136,15 +118,6 @@ def test_without_podresources_the_order_of_the_calls_decides(
     assert kubelet.shapes() == [(60, 8), (60, 8)]
 
 
-def test_without_podresources_a_late_half_is_another_containers(kubelet: Kubelet) -> None:
-    kubelet.answers = False
-    kubelet.ask("lone", Half.CORE, 30)
-    kubelet.now += JOIN_WINDOW_S + 1
-    kubelet.ask("pair", Half.MEMORY, 8)
-
-    assert kubelet.shapes() == [(30, 0), (0, 8)]
-
-
 def test_a_listing_that_an_allocate_overtook_counts_for_nothing(kubelet: Kubelet) -> None:
     kubelet.ask("pod", Half.CORE, 30)
     kubelet.ask("pod", Half.MEMORY, 3)
@@ -162,12 +135,6 @@ def test_a_listing_that_an_allocate_overtook_counts_for_nothing(kubelet: Kubelet
 
     assert before in kubelet.allocations()
     assert all(not allocation.missing_since for allocation in kubelet.allocations())
-
-
-def test_the_lowest_free_units_are_given(kubelet: Kubelet) -> None:
-    kubelet.ask("pod", Half.CORE, 5)
-
-    assert [unit_number(u) for h in kubelet.allocations() for u in h.core] == [0, 1, 2, 3, 4]
 
 
 def refuse(run: Callable[[], object]) -> str:

@@ -120,18 +120,6 @@ def test_spread_takes_the_emptiest(tmp_path: Path) -> None:
     assert len({node.admit(f"p{i}", 10, 8) for i in range(8)}) == 8
 
 
-def test_a_large_pair_goes_where_both_of_it_fit(node: Node) -> None:
-    node.bind("a", (10, 70))
-    node.bind("b", (10, 8))
-    node.bind("c", (10, 20))
-    node.bind("d", (80, 2))
-
-    assert node.admit("a", 10, 70) == "GPU-0"
-    assert node.admit("b", 10, 8) == "GPU-0"
-    assert node.admit("c", 10, 20) == "GPU-1"
-    assert node.admit("d", 80, 2, MEMORY) == "GPU-0"  # where two units are left
-
-
 def test_the_containers_of_one_pod_are_packed_too(node: Node) -> None:
     node.bind("two", (30, 20), (30, 40))
     node.begin("two", "c0", "c1")
@@ -149,16 +137,6 @@ def test_lone_halves_of_one_pod_are_not_one_container(node: Node) -> None:
     node.ask("two", MEMORY, 40, "c1")
 
     assert node.shapes() == [(30, 0), (0, 40)]
-
-
-def test_core_alone_is_put_where_its_memory_is_free(node: Node) -> None:
-    node.bind("most", (10, 70))
-    node.bind("lone", (50, 0))
-    node.bind("memory", (0, 10))
-
-    assert node.admit("most", 10, 70) == "GPU-0"
-    assert node.ask("lone", CORE, 50) == {"GPU-1"}  # 40 units come with it
-    assert node.ask("memory", MEMORY, 10) == {"GPU-0"}
 
 
 def test_an_init_container_is_put_where_its_successor_has_room(node: Node) -> None:
@@ -206,20 +184,6 @@ def test_a_choice_that_cannot_be_had_is_told_and_passed_over(
     assert len(told) == 1
     assert told[0].fields["pod"] == "team/spoofed"  # type: ignore[attr-defined]
     assert len(told[0].fields["chosen"]) <= 200  # type: ignore[attr-defined]
-
-
-def test_a_choice_for_another_node_counts_for_nothing(node: Node) -> None:
-    node.bind("a", (10, 8), gpus={"c0": ("GPU-5",)}, node="n2")
-
-    assert node.admit("a", 10, 8) == "GPU-0"
-
-
-def test_a_choice_with_room_for_one_half_only_is_passed_over(node: Node) -> None:
-    node.bind("most", (10, 75), gpus={"c0": ("GPU-4",)})
-    assert node.admit("most", 10, 75) == "GPU-4"
-    node.bind("stale", (10, 8), gpus={"c0": ("GPU-4",)})
-
-    assert node.admit("stale", 10, 8) == "GPU-0"
 
 
 def test_pods_that_wait_with_other_amounts_are_told_apart_by_podresources(node: Node) -> None:

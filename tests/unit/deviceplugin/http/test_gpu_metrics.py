@@ -1,23 +1,15 @@
 """What a GPU's metrics count as given: units held, units a default uses up, and raises."""
 
 from dataclasses import replace
-from typing import Any
 
 from deviceplugin.http.gpu_metrics import gpu_families
 from deviceplugin.model.allocations import Allocation
-from deviceplugin.model.gpus import Gpu
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.watch.report import SeenProcess, WatchFindings
-from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from support.node.units import GIB, layout_of
+from support.node.units import holding as slice_of
 
-GIB = 1 << 30
-LAYOUT = Layout(
-    "nvidia.com",
-    tuple(
-        SharedGpu(Gpu(n, f"GPU-{n}", "test", 16 * GIB), Family.VGPU, GIB, ComputeMode.STRICT)
-        for n in range(2)
-    ),
-)
+LAYOUT = layout_of(16, 16)
 
 
 def units(letter: str, numbers: range) -> tuple[str, ...]:
@@ -34,11 +26,6 @@ def given(*held: tuple[Allocation, DeviceLimit]) -> dict[tuple[str, str], float]
         for family in gpu_families(LAYOUT, allocations)
         for sample in family.samples
     }
-
-
-def slice_of(name: str, core: range, memory: range, **more: Any) -> Allocation:
-    halves = (units("c", core), units("m", memory))
-    return Allocation(name, Family.VGPU, "GPU-0", GIB, *halves, **more)
 
 
 def test_every_gpu_has_its_series_at_zero() -> None:

@@ -7,6 +7,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from wsgiref.types import StartResponse, WSGIEnvironment
 
@@ -29,15 +30,27 @@ def echo(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[by
     return Response(body)(environ, start_response)
 
 
+@contextmanager
+def serving(
+    answer: Callable[[WSGIEnvironment, StartResponse], Iterable[bytes]] = echo,
+    *more: socket.socket,
+) -> Iterator[tuple[HttpServer, int]]:
+    """A server on a port of its own, and on other listeners."""
+    served, listener = HttpServer(), tcp_listener("127.0.0.1:0")
+    served.listen(listener, answer, urgent=("/healthz",))
+    for each in more:
+        served.listen(each, answer)
+    served.start()
+    try:
+        yield served, listener.getsockname()[1]
+    finally:
+        served.stop()
+
+
 @pytest.fixture
 def port() -> Iterator[int]:
-    server, listener = HttpServer(), tcp_listener("127.0.0.1:0")
-    server.listen(listener, echo, urgent=("/healthz",))
-    server.start()
-    try:
-        yield listener.getsockname()[1]
-    finally:
-        server.stop()
+    with serving() as (_, port):
+        yield port
 
 
 def ask(port: int, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
@@ -54,6 +67,18 @@ def client(port: int, said: bytes = b"") -> socket.socket:
     found = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S)
     found.sendall(said)
     return found
+
+
+@contextmanager
+def flood(at_the_end: Callable[[], object] = lambda: None) -> Iterator[list[socket.socket]]:
+    """Clients that are closed at the end."""
+    clients: list[socket.socket] = []
+    try:
+        yield clients
+    finally:
+        at_the_end()
+        for each in clients:
+            each.close()
 
 
 def test_requests_of_all_kinds_are_answered(port: int) -> None:
@@ -99,13 +124,10 @@ def test_a_client_that_dawdles_is_dropped(port: int) -> None:
 
 @pytest.mark.usefixtures("patient")
 def test_more_clients_than_places_cost_the_oldest_its_place(port: int) -> None:
-    idle = [client(port) for _ in range(3 * MOST_CONNECTIONS)]
-    try:
+    with flood() as idle:
+        idle += [client(port) for _ in range(3 * MOST_CONNECTIONS)]
         assert ask(port, "GET", "/") == (200, b"hello")
         assert idle[0].recv(1) == b""
-    finally:
-        for each in idle:
-            each.close()
 
 
 @pytest.mark.usefixtures("patient")
@@ -145,8 +167,8 @@ def test_a_probe_does_not_queue_behind_scrapes(scrapes: int) -> None:
 @pytest.mark.usefixtures("patient")
 def test_clients_that_do_not_read_keep_nobody_waiting(port: int) -> None:
     # Several to a connection would be more than is kept for it, and a thread would wait.
-    unread = [client(port, b"GET /large HTTP/1.1\r\n\r\n" * 16) for _ in range(4)]
-    try:
+    with flood() as unread:
+        unread += [client(port, b"GET /large HTTP/1.1\r\n\r\n" * 16) for _ in range(4)]
         for _ in range(3):
             assert ask(port, "GET", "/healthz") == (200, b"hello")
             assert ask(port, "GET", "/metrics") == (200, b"hello")
@@ -156,29 +178,18 @@ def test_clients_that_do_not_read_keep_nobody_waiting(port: int) -> None:
             found += piece
         # Of those that came in one piece the first, and another if it was answered by then.
         assert 1 <= found.count(b"HTTP/1.1 200") <= 4
-    finally:
-        for each in unread:
-            each.close()
 
 
 @pytest.mark.usefixtures("patient")
 def test_a_flood_of_one_socket_does_not_reach_another(tmp_path: Path) -> None:
-    served, listener = HttpServer(), tcp_listener("127.0.0.1:0")
-    served.listen(listener, echo)
-    served.listen(unix_listener(tmp_path / "s"), echo)
-    served.start()
-    flood = [client(listener.getsockname()[1], b"GET / HT") for _ in range(2 * MOST_CONNECTIONS)]
-    try:
+    with serving(echo, unix_listener(tmp_path / "s")) as (_, port), flood() as clients:
+        clients += [client(port, b"GET / HT") for _ in range(2 * MOST_CONNECTIONS)]
         with socket.socket(socket.AF_UNIX) as mine:
             mine.settimeout(PATIENCE_S)
             mine.connect(str(tmp_path / "s"))
             mine.sendall(b"GET / HTTP/1.0\r\n\r\n")
 
             assert mine.recv(1 << 14).startswith(b"HTTP/1.0 200")
-    finally:
-        for each in flood:
-            each.close()
-        served.stop()
 
 
 def test_a_request_too_large_is_refused_and_the_refusal_arrives(port: int) -> None:
@@ -203,11 +214,7 @@ def test_clients_that_go_away_at_any_moment_end_nothing(port: int) -> None:
 
 def test_stopping_ends_connections_and_listener(port: int) -> None:
     before = set(threading.enumerate())
-    served, listener = HttpServer(), tcp_listener("127.0.0.1:0")
-    served.listen(listener, echo)
-    served.start()
-    mine = listener.getsockname()[1]
-    with client(mine, b"GET / HT") as slow:
+    with serving() as (served, mine), client(mine, b"GET / HT") as slow:
         assert ask(mine, "GET", "/") == (200, b"hello")  # so the first is known
 
         served.stop()

@@ -6,17 +6,6 @@ GPU, OTHER = "GPU-a", "GPU-b"
 DOUBLE_BIT_ERROR = 48
 
 
-def test_a_gpu_is_unwell_while_nvml_does_not_answer_for_it() -> None:
-    verdicts = Verdicts()
-
-    verdicts.note_answer(GPU, "NVML says: GPU is lost")
-    verdicts.note_answer(OTHER, "")
-
-    assert verdicts.unhealthy(0) == {GPU: "NVML says: GPU is lost"}
-    verdicts.note_answer(GPU, "")
-    assert verdicts.unhealthy(0) == {}
-
-
 def test_a_critical_error_counts_for_a_while_after_the_last_one() -> None:
     verdicts = Verdicts()
     verdicts.note_xid(GPU, DOUBLE_BIT_ERROR, 100)

@@ -224,17 +224,17 @@ def threads(*names: str) -> int:
 
 @pytest.mark.parametrize("function", ["handle", "memory", "recovery"])
 def test_whatever_nvml_says_of_one_gpu_withdraws_it_alone_until_it_is_well(
-    nvml: FakeNvml, watched: Any, function: str
+    watched: Any, function: str
 ) -> None:
     gpus = watched("GPU-1", "GPU-2")
     assert gpus.told == {}
 
-    nvml.failing = {(function, "GPU-2")}
+    gpus.nvml.failing = {(function, "GPU-2")}
     if function == "handle":  # asked for when NVML is opened
         gpus.watch.look_closer()
     wait_until(lambda: set(gpus.told) == {"GPU-2"})
 
-    nvml.failing = set()
+    gpus.nvml.failing = set()
     wait_until(lambda: gpus.told == {})
 
 
@@ -243,29 +243,29 @@ def test_a_gpu_that_fails_is_not_waited_for_and_others_are(nvml: FakeNvml, watch
     gpus = watched("GPU-1", "GPU-2")
     wait_until(lambda: "GPU-1" in gpus.told)
 
-    wait_until(lambda: nvml.registered == [SECOND])
-    nvml.events.append(event(SECOND))
+    wait_until(lambda: gpus.nvml.registered == [SECOND])
+    gpus.nvml.events.append(event(SECOND))
     wait_until(lambda: gpus.told.get("GPU-2") == "XID 48 was reported")
     assert gpus.told["GPU-1"] == "NVML says: error 999"
 
 
-def test_nvml_is_opened_again_when_asked(nvml: FakeNvml, watched: Any) -> None:
+def test_nvml_is_opened_again_when_asked(watched: Any) -> None:
     gpus = watched("GPU-1")
-    before = nvml.opened
+    before = gpus.nvml.opened
 
     gpus.watch.look_closer()
 
-    wait_until(lambda: nvml.opened > before)
+    wait_until(lambda: gpus.nvml.opened > before)
     gpus.settle()
-    again = nvml.opened
+    again = gpus.nvml.opened
     gpus.settle()
-    assert nvml.opened == again
+    assert gpus.nvml.opened == again
 
 
-def test_an_error_of_a_wait_is_no_gpus_while_all_answer(nvml: FakeNvml, watched: Any) -> None:
+def test_an_error_of_a_wait_is_no_gpus_while_all_answer(watched: Any) -> None:
     gpus = watched("GPU-1", "GPU-2")
 
-    nvml.events.append(FakeNvml.NVMLError())
+    gpus.nvml.events.append(FakeNvml.NVMLError())
 
     gpus.settle()
     assert gpus.told == {}
@@ -280,19 +280,19 @@ def test_an_error_of_a_wait_is_no_gpus_while_all_answer(nvml: FakeNvml, watched:
     ],
 )
 def test_a_critical_error_withdraws_its_gpu(
-    nvml: FakeNvml, watched: Any, kind: int, xid: int, withdrawn: set[str]
+    watched: Any, kind: int, xid: int, withdrawn: set[str]
 ) -> None:
     gpus = watched("GPU-1", "GPU-2")
 
-    nvml.events.append(event(FIRST, xid, kind=kind))
+    gpus.nvml.events.append(event(FIRST, xid, kind=kind))
 
     assert gpus.xids() == withdrawn
 
 
-def test_what_counts_is_for_others_to_say(nvml: FakeNvml, watched: Any) -> None:
+def test_what_counts_is_for_others_to_say(watched: Any) -> None:
     gpus = watched("GPU-1", "GPU-2", xids=CountedXids(enabled=frozenset({PAGE_FAULT})))
 
-    nvml.events.append(event(FIRST, PAGE_FAULT))
+    gpus.nvml.events.append(event(FIRST, PAGE_FAULT))
 
     assert gpus.xids() == {"GPU-1"}
 
@@ -307,20 +307,20 @@ def test_what_counts_is_for_others_to_say(nvml: FakeNvml, watched: Any) -> None:
     ],
 )
 def test_an_error_withdraws_the_mig_devices_that_it_names(
-    nvml: FakeNvml, watched: Any, instances: tuple[int, int], withdrawn: set[str]
+    watched: Any, instances: tuple[int, int], withdrawn: set[str]
 ) -> None:
     gpus = watched("MIG-1", "MIG-2", "GPU-2")
-    assert sorted(nvml.registered) == [FIRST, SECOND]  # a GPU once, not once a MIG device
+    assert sorted(gpus.nvml.registered) == [FIRST, SECOND]  # a GPU once, not once a MIG device
 
-    nvml.events.append(event(FIRST, DOUBLE_BIT_ERROR, *instances))
+    gpus.nvml.events.append(event(FIRST, DOUBLE_BIT_ERROR, *instances))
 
     assert gpus.xids() == withdrawn
 
 
-def test_an_error_of_a_gpu_that_is_not_followed_is_nobodys(nvml: FakeNvml, watched: Any) -> None:
+def test_an_error_of_a_gpu_that_is_not_followed_is_nobodys(watched: Any) -> None:
     gpus = watched("GPU-1")
 
-    nvml.events.append(event(SECOND))
+    gpus.nvml.events.append(event(SECOND))
 
     assert gpus.xids() == set()
 
@@ -330,12 +330,12 @@ def test_an_error_of_a_gpu_that_is_not_followed_is_nobodys(nvml: FakeNvml, watch
     [(set(), {"GPU-1", "GPU-2"}), ({("memory", "GPU-2")}, set())],
 )
 def test_an_error_that_nvml_cannot_place_is_of_the_gpu_that_fails_or_of_any(
-    nvml: FakeNvml, watched: Any, also: set[tuple[str, str]], withdrawn: set[str]
+    watched: Any, also: set[tuple[str, str]], withdrawn: set[str]
 ) -> None:
     gpus = watched("GPU-1", "GPU-2")
 
-    nvml.failing = {("uuid", "stranger"), *also}
-    nvml.events.append(event(STRANGER))
+    gpus.nvml.failing = {("uuid", "stranger"), *also}
+    gpus.nvml.events.append(event(STRANGER))
 
     assert gpus.xids() == withdrawn
     assert set(gpus.told) == withdrawn | {uuid for _, uuid in also}
@@ -343,31 +343,31 @@ def test_an_error_that_nvml_cannot_place_is_of_the_gpu_that_fails_or_of_any(
 
 @pytest.mark.parametrize("function", ["handle", "memory", "register"])
 def test_a_call_that_does_not_return_withdraws_its_gpu_alone_and_the_others_are_followed(
-    nvml: FakeNvml, watched: Any, function: str
+    watched: Any, function: str
 ) -> None:
     gpus = watched("GPU-1", "GPU-2")
 
-    nvml.hanging = {(function, "GPU-1")}
+    gpus.nvml.hanging = {(function, "GPU-1")}
     gpus.watch.look_closer()
     gpus.wait_for_calls_that_are_late("GPU-1")
     assert gpus.told == {"GPU-1": "a call of NVML for it does not return"}
 
-    nvml.failing = {("memory", "GPU-2")}
+    gpus.nvml.failing = {("memory", "GPU-2")}
     wait_until(lambda: set(gpus.told) == {"GPU-1", "GPU-2"})
-    nvml.failing = set()
+    gpus.nvml.failing = set()
     wait_until(lambda: set(gpus.told) == {"GPU-1"})
     gpus.settle()
-    nvml.events.append(event(SECOND))
+    gpus.nvml.events.append(event(SECOND))
     wait_until(lambda: gpus.told.get("GPU-2") == "XID 48 was reported")
 
-    nvml.hanging = set()
+    gpus.nvml.hanging = set()
     wait_until(lambda: "GPU-1" not in gpus.told)
 
 
-def test_a_gpu_is_not_asked_again_by_more_and_more_threads(nvml: FakeNvml, watched: Any) -> None:
+def test_a_gpu_is_not_asked_again_by_more_and_more_threads(watched: Any) -> None:
     gpus = watched("GPU-1", "GPU-2")
 
-    nvml.hanging = {("memory", "GPU-1")}
+    gpus.nvml.hanging = {("memory", "GPU-1")}
     gpus.wait_for_calls_that_are_late("GPU-1")
 
     before = gpus.turns
@@ -375,61 +375,57 @@ def test_a_gpu_is_not_asked_again_by_more_and_more_threads(nvml: FakeNvml, watch
     assert threads("nvml") <= 2, "one hangs, and one asks"
 
 
-def test_what_waits_for_a_call_that_hangs_is_told_as_such(nvml: FakeNvml, watched: Any) -> None:
+def test_what_waits_for_a_call_that_hangs_is_told_as_such(watched: Any) -> None:
     gpus = watched("GPU-1", "GPU-2")
 
-    nvml.hanging = {("memory", "GPU-1"), ("memory", "GPU-2")}
+    gpus.nvml.hanging = {("memory", "GPU-1"), ("memory", "GPU-2")}
     gpus.wait_for_calls_that_are_late("GPU-1", "GPU-2")
 
     assert gpus.told["GPU-2"] == (
         "a call of NVML for it does not return while one for GPU GPU-1 hangs, which NVML may wait "
         "for"
     )
-    nvml.hanging = set()
+    gpus.nvml.hanging = set()
     wait_until(lambda: gpus.told == {})
 
 
-def test_an_nvml_that_does_not_open_withdraws_all_until_it_does(
-    nvml: FakeNvml, watched: Any
-) -> None:
+def test_an_nvml_that_does_not_open_withdraws_all_until_it_does(watched: Any) -> None:
     gpus = watched("GPU-1", "GPU-2")
 
-    nvml.hanging = {("init", "")}
+    gpus.nvml.hanging = {("init", "")}
     gpus.wait_for_calls_that_are_late("GPU-1", "GPU-2")
     assert gpus.told["GPU-1"] == "NVML does not answer: a call does not return"
     before = gpus.turns
     wait_until(lambda: gpus.turns > before + 5)
     assert threads("nvml", "nvml events") <= 2
 
-    nvml.hanging = set()
+    gpus.nvml.hanging = set()
     wait_until(lambda: gpus.told == {})
 
 
-def test_an_nvml_that_waits_for_a_call_of_one_gpu_is_told_as_such(
-    nvml: FakeNvml, watched: Any
-) -> None:
+def test_an_nvml_that_waits_for_a_call_of_one_gpu_is_told_as_such(watched: Any) -> None:
     gpus = watched("GPU-1", "GPU-2")
-    nvml.hanging = {("memory", "GPU-1")}
+    gpus.nvml.hanging = {("memory", "GPU-1")}
     gpus.wait_for_calls_that_are_late("GPU-1")
 
-    nvml.hanging = {("memory", "GPU-1"), ("init", "")}
+    gpus.nvml.hanging = {("memory", "GPU-1"), ("init", "")}
     gpus.wait_for_calls_that_are_late("GPU-1", "GPU-2")
     wait_until(lambda: "may wait" in gpus.told["GPU-2"])
     assert gpus.told["GPU-2"] == (
         "NVML does not answer: it may wait for one for GPU GPU-1 that does not return"
     )
 
-    nvml.hanging = set()
+    gpus.nvml.hanging = set()
     wait_until(lambda: gpus.told == {})
 
 
 def test_a_wait_for_events_that_does_not_return_withdraws_nobody(
-    nvml: FakeNvml, watched: Any, caplog: pytest.LogCaptureFixture
+    watched: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "deviceplugin")
     gpus = watched("GPU-1", "GPU-2")
 
-    nvml.hanging = {("wait", "GPU-1")}
+    gpus.nvml.hanging = {("wait", "GPU-1")}
 
     def is_said() -> bool:
         gpus.now_s += CALL_DEADLINE_S / 4
@@ -438,18 +434,18 @@ def test_a_wait_for_events_that_does_not_return_withdraws_nobody(
     wait_until(is_said)
     wait_until(lambda: gpus.told == {})
     assert threads("nvml events") == 2, "a third would hang as well"
-    nvml.failing = {("memory", "GPU-2")}
+    gpus.nvml.failing = {("memory", "GPU-2")}
     wait_until(lambda: set(gpus.told) == {"GPU-2"})
 
-    nvml.hanging, nvml.failing = set(), set()
+    gpus.nvml.hanging, gpus.nvml.failing = set(), set()
     wait_until(lambda: "waited for again" in caplog.text)
     wait_until(lambda: gpus.told == {})
     gpus.settle()
-    nvml.events.append(event(FIRST))
+    gpus.nvml.events.append(event(FIRST))
     assert gpus.xids() == {"GPU-1"}
 
 
-def test_a_call_that_hangs_elsewhere_withdraws_its_gpu(nvml: FakeNvml, watched: Any) -> None:
+def test_a_call_that_hangs_elsewhere_withdraws_its_gpu(watched: Any) -> None:
     gpus = watched("GPU-1", "GPU-2")
 
     gpus.elsewhere = {"GPU-2": "a listing hangs"}

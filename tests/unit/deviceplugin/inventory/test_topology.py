@@ -76,37 +76,6 @@ def test_numa_nodes_count_where_nothing_better_is_known() -> None:
 
 # ---- shapes --------------------------------------------------------------------------------------
 
-PAIRS = table_of(8, (2, SWITCH), (4, NODE))
-
-
-def test_a_pair_shares_its_switch() -> None:
-    assert indexes(closest(gpus_of(PAIRS), 2)) == [0, 1]
-    assert indexes(closest(only(PAIRS, 1, 3, 6, 7), 2)) == [6, 7]
-
-
-def test_four_share_their_numa_node() -> None:
-    assert indexes(closest(only(PAIRS, 0, 1, 3, 4, 5, 6, 7), 4)) == [4, 5, 6, 7]
-
-
-def test_one_gpu_is_taken_from_where_it_tears_nothing_apart() -> None:
-    assert indexes(closest(only(PAIRS, 0, 1, 3), 1)) == [3]
-    assert indexes(closest(only(PAIRS, 0, 1, 2, 3, 6), 1)) == [6]
-    assert indexes(closest(gpus_of(PAIRS), 1)) == [0]
-
-
-def test_among_equals_the_lowest_indexes_are_taken() -> None:
-    fabric = table_of(8, (8, NVLINKED))
-
-    assert indexes(closest(gpus_of(fabric), 4)) == [0, 1, 2, 3]
-    assert indexes(closest(only(fabric, 7, 5, 2), 2)) == [2, 5]
-
-
-def test_a_single_nvlink_beats_every_pcie() -> None:
-    table = table_of(4, (2, closeness(0, 0)))
-    table[1][2] = table[2][1] = closeness(1, 50)
-
-    assert indexes(closest(gpus_of(table), 2)) == [1, 2]
-
 
 def test_unknown_is_farthest_and_no_error() -> None:
     table = table_of(4, (4, 0))
@@ -121,12 +90,6 @@ def test_what_one_side_knows_counts() -> None:
     gpus[2] = Gpu(2, "G2", "t", 1, closeness={"G1": SWITCH})
 
     assert indexes(closest(gpus, 2)) == [1, 2]
-
-
-def test_those_that_must_be_included_are() -> None:
-    assert indexes(closest(gpus_of(PAIRS), 2, ["G5"])) == [4, 5]
-    assert indexes(closest(gpus_of(PAIRS), 3, ["G5", "G0"])) == [0, 1, 5]
-    assert indexes(closest(gpus_of(PAIRS), 2, ["G7", "G0"])) == [0, 7]
 
 
 SIXTEEN = table_of(16, (2, SWITCH), (4, NODE))

@@ -7,19 +7,15 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.kube.inventory_lease import InventoryFeed
-from deviceplugin.model.allocations import Allocation, Owner
-from deviceplugin.model.gpus import Gpu
+from deviceplugin.model.allocations import Owner
 from deviceplugin.model.held_devices import HeldDevice
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.published.inventory import NodeMoment
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.node_state import NodeState
-from libvgpu.limits import ComputeMode, Family
+from support.node.units import holding, layout_of
 
-GIB = 1 << 30
-GPU = SharedGpu(Gpu(0, "GPU-0", "test", 16 * GIB), Family.VGPU, GIB, ComputeMode.STRICT)
-LAYOUT = Layout("nvidia.com", (GPU,))
-PAIR = Allocation("p", Family.VGPU, "GPU-0", GIB, core=("GPU-0::c0",), memory=("GPU-0::m0",))
+LAYOUT = layout_of(16)
+PAIR = holding("p", range(1), range(1))
 HELD = {("r", "d"): HeldDevice("r", "d", Owner("team", "pod", "main"))}
 
 

@@ -65,154 +65,22 @@ class FakeKubelet:
         self._server.start()
 
     def stop(self) -> None:
-        self._server.stop(None).wait()
+        if self._server is not None:
+            self._server.stop(None).wait()
+            self._server = None
         self.socket.unlink(missing_ok=True)
 
 
-@pytest.fixture
-def directory() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
-        yield Path(name)
+class Node:
+    """A directory of sockets with a kubelet, three plugins, and a registrar with a clock."""
 
-
-@pytest.fixture
-def kubelet(directory: Path) -> Iterator[FakeKubelet]:
-    kubelet = FakeKubelet(directory)
-    kubelet.start()
-    yield kubelet
-    kubelet.stop()
-
-
-@pytest.fixture
-def plugins(directory: Path) -> list[Any]:
-    return [SocketOnlyPlugin(name, directory) for name in ("a/one", "a/two", "a/three")]
-
-
-def test_each_is_registered_once_and_again_with_a_new_kubelet(
-    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
-) -> None:
-    registrar = Registrar(directory, lambda: plugins)
-
-    assert registrar.look()
-    assert registrar.look()
-    assert kubelet.asked == ["a/one", "a/two", "a/three"]
-
-    kubelet.stop()
-    for plugin in plugins:  # a kubelet that starts removes all sockets
-        plugin.socket.unlink()
-    assert not registrar.look()
-    kubelet.start()
-
-    assert registrar.look()
-    assert kubelet.asked[3:] == ["a/one", "a/two", "a/three"]
-    assert all(plugin.socket.exists() for plugin in plugins)
-
-
-def test_a_kubelet_that_is_restarted_meanwhile_is_not_asked_again_by_those_that_it_took(
-    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
-) -> None:
-    plugins[1].start = lambda: os.utime(kubelet.socket, ns=(1, 1))  # as another one's would be
-    plugins[1].socket.touch()
-    registrar = Registrar(directory, lambda: plugins)
-
-    registrar.look()
-    registrar.look()
-
-    assert kubelet.asked == ["a/one", "a/two", "a/three", "a/one", "a/two"]
-
-
-def test_those_that_are_not_wanted_any_more_end_and_new_ones_are_registered(
-    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
-) -> None:
-    wanted = plugins[:2]
-    registrar = Registrar(directory, lambda: wanted)
-    assert registrar.look()
-
-    wanted = plugins[1:]
-    assert registrar.look()
-    assert [plugin.socket.exists() for plugin in plugins] == [False, True, True]
-    assert kubelet.asked == ["a/one", "a/two", "a/three"]
-    assert set(registrar.registrations()) == {"a/two", "a/three"}
-
-    wanted = plugins
-    assert registrar.look()
-    assert kubelet.asked[3:] == ["a/one"], "the others were not disturbed"
-    assert all(registrar.registrations().values())
-
-
-def test_one_that_is_refused_holds_up_no_other_and_is_said_once(
-    directory: Path,
-    kubelet: FakeKubelet,
-    plugins: list[Any],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    caplog.set_level(logging.INFO, "deviceplugin")
-    kubelet.refused = {"a/one", "a/two"}
-    registrar = Registrar(directory, lambda: plugins)
-
-    for _ in range(3):
-        assert not registrar.look()
-
-    assert kubelet.asked.count("a/three") == 1
-    said = [vars(r)["fields"]["resource"] for r in caplog.records if "failed" in r.message]
-    assert said == ["a/one", "a/two"]
-
-    kubelet.refused = set()
-
-    assert registrar.look()
-    assert kubelet.asked.count("a/three") == 1
-
-
-def test_a_kubelet_that_does_not_answer_is_asked_once_a_look(
-    directory: Path, plugins: list[Any], caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "deviceplugin")
-    (directory / "kubelet.sock").touch()
-    registrar = Registrar(directory, lambda: plugins)
-    done = threading.Event()
-
-    def look() -> None:
-        registrar.look()
-        done.set()
-
-    threading.Thread(target=look, daemon=True).start()
-
-    assert done.wait(PATIENCE_S)
-    assert [vars(r)["fields"]["resource"] for r in caplog.records if "failed" in r.message] == [
-        "a/one"
-    ]
-    assert [plugin.starts for plugin in plugins] == [1, 1, 1]  # all are served all the same
-
-
-@pytest.mark.parametrize("problem", [VgpuError("no socket"), PermissionError(13, "not allowed")])
-def test_one_that_cannot_be_served_holds_up_nothing_else(
-    directory: Path,
-    kubelet: FakeKubelet,
-    plugins: list[Any],
-    caplog: pytest.LogCaptureFixture,
-    problem: Exception,
-) -> None:
-    plugins[0].problem = problem
-    registrar = Registrar(directory, lambda: plugins)
-
-    with caplog.at_level(logging.WARNING):
-        assert not registrar.look()
-        assert not registrar.look()
-
-    assert kubelet.asked == ["a/two", "a/three"]
-    assert registrar.registrations()["a/one"] is None
-    assert caplog.text.count("a resource cannot be served") == 1
-    plugins[0].problem = None
-    assert registrar.look()
-    assert kubelet.asked[-1] == "a/one"
-
-
-class Moments:
-    """The registrar's clock, and its looks."""
-
-    def __init__(self, directory: Path, plugins: list[Any]) -> None:
+    def __init__(self, directory: Path) -> None:
+        self.kubelet = FakeKubelet(directory)
+        names = ("a/one", "a/two", "a/three")
+        self.plugins: list[Any] = [SocketOnlyPlugin(name, directory) for name in names]
+        self.wanted = self.plugins
         self.now_s = 0.0
-        self.registrar = Registrar(directory, lambda: plugins, lambda: self.now_s)
+        self.registrar = Registrar(directory, lambda: self.wanted, lambda: self.now_s)
 
     def look(self, seconds: float = 0.0) -> tuple[str, ...]:
         """Lets time pass, looks, and returns whom the kubelet does not listen to."""
@@ -221,109 +89,211 @@ class Moments:
         return self.registrar.unheard
 
 
-def test_a_resource_whose_stream_ended_is_registered_again_and_is_not_heard_until_then(
-    directory: Path, kubelet: FakeKubelet, plugins: list[Any], caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.fixture
+def node(caplog: pytest.LogCaptureFixture) -> Iterator[Node]:
     caplog.set_level(logging.INFO, "deviceplugin")
-    moments = Moments(directory, plugins)
-    assert moments.look() == moments.look(60.0) == ()
+    with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
+        node = Node(Path(name))
+        node.kubelet.start()
+        yield node
+        node.kubelet.stop()
 
-    plugins[1].is_listened_to = False
-    assert moments.look() == ("a/two",)
-    assert kubelet.asked[3:] == []
-    assert moments.look(1.0) == ("a/two",)
-    assert kubelet.asked[3:] == ["a/two"]
-    plugins[1].is_listened_to = True
-    assert moments.look(0.5) == ()
 
-    assert moments.look(600.0) == ()
-    assert kubelet.asked[3:] == ["a/two"]
-    assert [plugin.starts for plugin in plugins] == [1, 1, 1], "it goes on serving meanwhile"
+def test_each_is_registered_once_and_again_with_a_new_kubelet(node: Node) -> None:
+    assert node.registrar.look()
+    assert node.registrar.look()
+    assert node.kubelet.asked == ["a/one", "a/two", "a/three"]
+
+    node.kubelet.stop()
+    for plugin in node.plugins:  # a kubelet that starts removes all sockets
+        plugin.socket.unlink()
+    assert not node.registrar.look()
+    node.kubelet.start()
+
+    assert node.registrar.look()
+    assert node.kubelet.asked[3:] == ["a/one", "a/two", "a/three"]
+    assert all(plugin.socket.exists() for plugin in node.plugins)
+
+
+def test_a_kubelet_restarted_meanwhile_is_not_asked_again_by_those_that_it_took(
+    node: Node,
+) -> None:
+    # As another one's would be.
+    node.plugins[1].start = lambda: os.utime(node.kubelet.socket, ns=(1, 1))
+    node.plugins[1].socket.touch()
+
+    node.registrar.look()
+    node.registrar.look()
+
+    assert node.kubelet.asked == ["a/one", "a/two", "a/three", "a/one", "a/two"]
+
+
+def test_those_that_are_not_wanted_any_more_end_and_new_ones_are_registered(node: Node) -> None:
+    node.wanted = node.plugins[:2]
+    assert node.registrar.look()
+
+    node.wanted = node.plugins[1:]
+    assert node.registrar.look()
+    assert [plugin.socket.exists() for plugin in node.plugins] == [False, True, True]
+    assert node.kubelet.asked == ["a/one", "a/two", "a/three"]
+    assert set(node.registrar.registrations()) == {"a/two", "a/three"}
+
+    node.wanted = node.plugins
+    assert node.registrar.look()
+    assert node.kubelet.asked[3:] == ["a/one"], "the others were not disturbed"
+    assert all(node.registrar.registrations().values())
+
+
+def test_one_that_is_refused_holds_up_no_other_and_is_said_once(
+    node: Node,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    node.kubelet.refused = {"a/one", "a/two"}
+
+    for _ in range(3):
+        assert not node.registrar.look()
+
+    assert node.kubelet.asked.count("a/three") == 1
+    said = [vars(r)["fields"]["resource"] for r in caplog.records if "failed" in r.message]
+    assert said == ["a/one", "a/two"]
+
+    node.kubelet.refused = set()
+
+    assert node.registrar.look()
+    assert node.kubelet.asked.count("a/three") == 1
+
+
+def test_a_kubelet_that_does_not_answer_is_asked_once_a_look(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    node.kubelet.stop()
+    node.kubelet.socket.touch()
+    done = threading.Event()
+
+    def look() -> None:
+        node.registrar.look()
+        done.set()
+
+    threading.Thread(target=look, daemon=True).start()
+
+    assert done.wait(PATIENCE_S)
+    assert [vars(r)["fields"]["resource"] for r in caplog.records if "failed" in r.message] == [
+        "a/one"
+    ]
+    assert [plugin.starts for plugin in node.plugins] == [1, 1, 1]  # all are served all the same
+
+
+@pytest.mark.parametrize("problem", [VgpuError("no socket"), PermissionError(13, "not allowed")])
+def test_one_that_cannot_be_served_holds_up_nothing_else(
+    node: Node,
+    caplog: pytest.LogCaptureFixture,
+    problem: Exception,
+) -> None:
+    node.plugins[0].problem = problem
+
+    with caplog.at_level(logging.WARNING):
+        assert not node.registrar.look()
+        assert not node.registrar.look()
+
+    assert node.kubelet.asked == ["a/two", "a/three"]
+    assert node.registrar.registrations()["a/one"] is None
+    assert caplog.text.count("a resource cannot be served") == 1
+    node.plugins[0].problem = None
+    assert node.registrar.look()
+    assert node.kubelet.asked[-1] == "a/one"
+
+
+def test_a_resource_whose_stream_ended_is_registered_again_and_is_not_heard_until_then(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert node.look() == node.look(60.0) == ()
+
+    node.plugins[1].is_listened_to = False
+    assert node.look() == ("a/two",)
+    assert node.kubelet.asked[3:] == []
+    assert node.look(1.0) == ("a/two",)
+    assert node.kubelet.asked[3:] == ["a/two"]
+    node.plugins[1].is_listened_to = True
+    assert node.look(0.5) == ()
+
+    assert node.look(600.0) == ()
+    assert node.kubelet.asked[3:] == ["a/two"]
+    assert [plugin.starts for plugin in node.plugins] == [1, 1, 1], "it goes on serving meanwhile"
     assert sum("does not listen" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_a_kubelet_that_ends_each_stream_at_once_is_asked_later_and_later(
-    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
-) -> None:
-    moments = Moments(directory, plugins[:1])
-    moments.look()
-    moments.look(60.0)
+def test_a_kubelet_that_ends_each_stream_at_once_is_asked_later_and_later(node: Node) -> None:
+    node.wanted = node.plugins[:1]
+    node.look()
+    node.look(60.0)
 
     asked_at_s = []
     for _ in range(400):
-        plugins[0].is_listened_to = False
-        before = len(kubelet.asked)
-        moments.look(1.0)
-        if len(kubelet.asked) > before:
-            asked_at_s.append(moments.now_s)
-            plugins[0].is_listened_to = True
-            moments.look()
+        node.plugins[0].is_listened_to = False
+        before = len(node.kubelet.asked)
+        node.look(1.0)
+        if len(node.kubelet.asked) > before:
+            asked_at_s.append(node.now_s)
+            node.plugins[0].is_listened_to = True
+            node.look()
 
     waits = [later - earlier for earlier, later in pairwise(asked_at_s)]
     assert waits == sorted(waits)
     assert waits[0] < 4.0 and 60.0 <= waits[-1] < 63.0
 
 
-def test_a_kubelet_that_never_lists_is_registered_with_again_and_is_given_time_at_the_start(
-    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
+def test_a_kubelet_that_never_lists_is_given_time_and_registered_with_again(
+    node: Node,
 ) -> None:
-    for plugin in plugins[:2]:
+    for plugin in node.plugins[:2]:
         plugin.is_listened_to = False
-    moments = Moments(directory, plugins)
 
-    assert moments.look() == moments.look(OPENS_WITHIN_S - 1) == ()
-    assert moments.look(1.0) == ("a/one", "a/two")
-    assert kubelet.asked[3:] == ["a/one", "a/two"]
+    assert node.look() == node.look(OPENS_WITHIN_S - 1) == ()
+    assert node.look(1.0) == ("a/one", "a/two")
+    assert node.kubelet.asked[3:] == ["a/one", "a/two"]
     for _ in range(120):
-        assert moments.look(1.0) == ("a/one", "a/two"), "another registration is no stream"
-    assert 2 <= kubelet.asked[5:].count("a/one") <= 4
+        assert node.look(1.0) == ("a/one", "a/two"), "another registration is no stream"
+    assert 2 <= node.kubelet.asked[5:].count("a/one") <= 4
 
-    plugins[0].is_listened_to = True
-    assert moments.look() == ("a/two",)
-
-
-def test_a_stream_that_came_and_went_between_two_looks_has_ended(
-    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
-) -> None:
-    plugins[0].is_listened_to = False
-    moments = Moments(directory, plugins[:1])
-    assert moments.look() == ()
-
-    plugins[0].streams_opened += 1
-
-    assert moments.look() == ("a/one",)
-    moments.look(1.0)
-    assert kubelet.asked == ["a/one", "a/one"]
+    node.plugins[0].is_listened_to = True
+    assert node.look() == ("a/two",)
 
 
-def test_a_kubelet_that_refuses_a_resource_whose_stream_it_ended_has_it_no_more(
-    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
-) -> None:
-    moments = Moments(directory, plugins)
-    moments.look()
-    plugins[0].is_listened_to, kubelet.refused = False, {"a/one"}
+def test_a_stream_that_came_and_went_between_two_looks_has_ended(node: Node) -> None:
+    node.plugins[0].is_listened_to = False
+    node.wanted = node.plugins[:1]
+    assert node.look() == ()
 
-    moments.now_s += 60.0
-    moments.registrar.look()
-    assert not moments.registrar.look()
-    assert moments.registrar.registrations()["a/one"] is None
+    node.plugins[0].streams_opened += 1
 
-    kubelet.refused = set()
-    assert moments.look() == ()
-    assert moments.registrar.registrations()["a/one"] is not None
+    assert node.look() == ("a/one",)
+    node.look(1.0)
+    assert node.kubelet.asked == ["a/one", "a/one"]
 
 
-def test_a_new_kubelet_is_given_time_again(
-    directory: Path, kubelet: FakeKubelet, plugins: list[Any]
-) -> None:
-    moments = Moments(directory, plugins[:1])
-    moments.look()
-    plugins[0].is_listened_to = False
-    assert moments.look(60.0) == ("a/one",)
+def test_a_kubelet_that_refuses_a_resource_whose_stream_it_ended_has_it_no_more(node: Node) -> None:
+    node.look()
+    node.plugins[0].is_listened_to, node.kubelet.refused = False, {"a/one"}
 
-    kubelet.stop()
-    assert not moments.registrar.look()
-    kubelet.start()
+    node.now_s += 60.0
+    node.registrar.look()
+    assert not node.registrar.look()
+    assert node.registrar.registrations()["a/one"] is None
 
-    assert moments.look() == ()
-    assert moments.look(OPENS_WITHIN_S) == ("a/one",)
+    node.kubelet.refused = set()
+    assert node.look() == ()
+    assert node.registrar.registrations()["a/one"] is not None
+
+
+def test_a_new_kubelet_is_given_time_again(node: Node) -> None:
+    node.wanted = node.plugins[:1]
+    node.look()
+    node.plugins[0].is_listened_to = False
+    assert node.look(60.0) == ("a/one",)
+
+    node.kubelet.stop()
+    assert not node.registrar.look()
+    node.kubelet.start()
+
+    assert node.look() == ()
+    assert node.look(OPENS_WITHIN_S) == ("a/one",)

@@ -11,19 +11,14 @@ from deviceplugin.labels.from_layout import free_slices
 from deviceplugin.labels.node_labels import node_labels
 from deviceplugin.labels.offered import FreeSlice, Machine, Offered, SharingStrategy
 from deviceplugin.labels.values import label_value
-from deviceplugin.model.allocations import Allocation, AllocationBook
+from deviceplugin.model.allocations import AllocationBook
 from deviceplugin.model.gpus import Gpu, MigPart
-from deviceplugin.model.units import Half, unit_name
+from deviceplugin.model.units import Half
 from deviceplugin.policy.devices.layout import lay_out
-from libvgpu.limits import Family
+from support.node.units import GIB, holding, names
 
-GIB = 1 << 30
 GPUS = tuple(Gpu(n, f"GPU-{n}", "test", 16 * GIB) for n in range(3))
 ALLOWED = re.compile(r"([A-Za-z0-9]([A-Za-z0-9\-_.]{0,61}[A-Za-z0-9])?)?")
-
-
-def units(uuid: str, half: Half, count: int) -> tuple[str, ...]:
-    return tuple(unit_name(uuid, half, n) for n in range(count))
 
 
 def of_config(text: str, book: AllocationBook, unhealthy: set[str]) -> dict[str, str]:
@@ -33,12 +28,11 @@ def of_config(text: str, book: AllocationBook, unhealthy: set[str]) -> dict[str,
 
 
 def test_what_is_free_of_each_gpu_and_the_largest_slice() -> None:
+    lone = holding("b", range(40), range(0), "GPU-1")
     book = AllocationBook.of(
         [
-            Allocation("a", Family.VGPU, "GPU-0", GIB, core=units("GPU-0", Half.CORE, 10),
-                       memory=units("GPU-0", Half.MEMORY, 12)),
-            Allocation("b", Family.VGPU, "GPU-1", GIB, core=units("GPU-1", Half.CORE, 40),
-                       implicit_units=units("GPU-1", Half.MEMORY, 6)),
+            holding("a", range(10), range(12)),
+            replace(lone, implicit_units=names(1, Half.MEMORY, range(6))),
         ]
     )  # fmt: skip
 

@@ -147,80 +147,6 @@ def test_what_the_driver_does_not_tell_has_no_label() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("renamed", "product"),
-    [(False, "NVIDIA-H100-80GB-HBM3-SHARED"), (True, "NVIDIA-H100-80GB-HBM3")],
-)
-def test_eight_time_sliced_h100(renamed: bool, product: str) -> None:
-    gpus = several(H100, 8)
-    shared = whole(*gpus, replicas=5, strategy=SharingStrategy.TIME_SLICING, renamed=renamed)
-
-    labels = gpu_labels(gpus, Offered(resources=(shared,)), MACHINE)
-
-    assert of_resource(labels, "gpu") | {"machine": "", "mode": ""} == {
-        "product": product,
-        "count": "8",
-        "replicas": "5",
-        "sharing-strategy": "time-slicing",
-        "memory": "81559",
-        "family": "hopper",
-        "compute.major": "9",
-        "compute.minor": "0",
-        "machine": "",
-        "mode": "",
-    }
-    assert labels["nvidia.com/mps.capable"] == "false"
-    assert labels["nvidia.com/mig.capable"] == "true"
-
-
-def test_replicas_by_mps_make_a_node_mps_capable_but_not_with_mig() -> None:
-    shared = whole(A100, replicas=2, strategy=SharingStrategy.MPS)
-    other = cut(replace(A100, index=1, uuid="GPU-b"), "1g.5gb")
-
-    alone = gpu_labels([A100], Offered(resources=(shared,)), MACHINE)
-    with_mig = gpu_labels([A100, other], Offered(resources=(shared,)), MACHINE)
-
-    assert alone["nvidia.com/mps.capable"] == "true"
-    assert alone["nvidia.com/gpu.sharing-strategy"] == "mps"
-    assert alone["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB-SHARED"
-    assert with_mig["nvidia.com/mps.capable"] == "false"
-
-
-def test_a_gpu_that_is_shared_in_fractions_cannot_be_asked_for_whole() -> None:
-    part = FreeSlice("GPU-t4", "0", "vgpu", SharingStrategy.TIME_SLICING, 100, 0, 1)
-
-    labels = of_resource(gpu_labels([T4], Offered(slices=(part,)), MACHINE), "gpu")
-
-    assert (labels["replicas"], labels["sharing-strategy"]) == ("0", "time-slicing")
-    assert (labels["product"], labels["count"]) == ("Tesla-T4", "1")
-
-
-def test_the_product_is_that_of_the_gpus_one_can_ask_for() -> None:
-    other = replace(A100, index=1)
-    part = FreeSlice("GPU-t4", "0", "vgpu", SharingStrategy.TIME_SLICING, 100, 0, 1)
-    offered = Offered(resources=(whole(other),), slices=(part,))
-
-    labels = of_resource(gpu_labels([T4, other], offered, MACHINE), "gpu")
-
-    assert (labels["product"], labels["count"]) == ("NVIDIA-A100-SXM4-40GB", "1")
-    assert (labels["replicas"], labels["sharing-strategy"]) == ("1", "none")
-
-
-def test_gpus_of_which_only_some_are_shared_count_as_shared() -> None:
-    gpus = several(T4, 2)
-    offered = Offered(
-        resources=(
-            whole(gpus[0]),
-            whole(gpus[1], replicas=3, strategy=SharingStrategy.TIME_SLICING),
-        )
-    )
-
-    labels = of_resource(gpu_labels(gpus, offered, MACHINE), "gpu")
-
-    assert (labels["count"], labels["replicas"]) == ("2", "3")
-    assert labels["product"] == "Tesla-T4-SHARED"
-
-
 # ---- MIG --------------------------------------------------------------------------------------
 
 SEVEN = cut(A100, *["1g.5gb"] * 7)
@@ -244,29 +170,14 @@ def devices_of(gpu: Gpu, profile: str) -> frozenset[str]:
 def test_strategy_none_offers_nothing_of_a_gpu_in_mig_mode() -> None:
     labels = gpu_labels([SEVEN], Offered(), MACHINE)
 
-    assert of_resource(labels, "gpu") | {"machine": "", "mode": ""} == {
-        "product": "NVIDIA-A100-SXM4-40GB",
-        "count": "1",
-        "replicas": "0",
-        "sharing-strategy": "none",
-        "memory": "40960",
-        "family": "ampere",
-        "compute.major": "8",
-        "compute.minor": "0",
-        "machine": "",
-        "mode": "",
-    }
+    whole = of_resource(labels, "gpu")
+    assert (whole["product"], whole["count"], whole["replicas"]) == (
+        "NVIDIA-A100-SXM4-40GB",
+        "1",
+        "0",
+    )
+    assert (whole["sharing-strategy"], whole["memory"]) == ("none", "40960")
     assert not [key for key in labels if "mig-" in key or key.endswith("mig.strategy")]
-
-
-def test_with_a_whole_gpu_of_its_kind_the_sharing_of_that_one_counts() -> None:
-    other = replace(A100, index=1, uuid="GPU-b")
-    shared = whole(other, replicas=2, strategy=SharingStrategy.TIME_SLICING)
-
-    labels = of_resource(gpu_labels([SEVEN, other], Offered(resources=(shared,)), MACHINE), "gpu")
-
-    assert (labels["count"], labels["replicas"]) == ("2", "2")
-    assert labels["product"] == "NVIDIA-A100-SXM4-40GB-SHARED"
 
 
 def test_single_makes_equal_mig_devices_the_gpus() -> None:
@@ -291,24 +202,6 @@ def test_single_makes_equal_mig_devices_the_gpus() -> None:
     }
     assert labels["nvidia.com/mig.strategy"] == "single"
     assert labels["nvidia.com/mig.capable"] == "true"
-
-
-@pytest.mark.parametrize(
-    ("renamed", "product"),
-    [
-        (False, "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb-SHARED"),
-        (True, "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"),
-    ],
-)
-def test_single_with_replicas(renamed: bool, product: str) -> None:
-    uuids = devices_of(SEVEN, "1g.5gb")
-    shared = SharedResource(uuids, 2, SharingStrategy.TIME_SLICING, renamed)
-
-    offered = Offered(resources=(shared,), mig_strategy="single")
-    labels = of_resource(gpu_labels([SEVEN], offered, MACHINE), "gpu")
-
-    assert (labels["product"], labels["count"]) == (product, "7")
-    assert (labels["replicas"], labels["sharing-strategy"]) == ("2", "time-slicing")
 
 
 def test_single_without_a_gpu_in_mig_mode_is_as_none() -> None:
@@ -390,19 +283,6 @@ def test_mixed_tells_of_each_profile() -> None:
     assert (two["replicas"], two["sharing-strategy"]) == ("4", "time-slicing")
     assert (two["memory"], two["multiprocessors"], two["slices.gi"]) == ("9856", "28", "2")
     assert of_resource(labels, "mig-3g.20gb")["slices.ci"] == "3"
-
-
-def test_mig_devices_shared_in_fractions_cannot_be_asked_for_whole() -> None:
-    gpu = cut(A100, "3g.20gb")
-    uuid = gpu.mig_devices[0].uuid
-    part = FreeSlice(uuid, "0.0", "vgpu", SharingStrategy.TIME_SLICING, 100, 0, 1)
-
-    labels = of_resource(
-        gpu_labels([gpu], Offered(slices=(part,), mig_strategy="mixed"), MACHINE), "mig-3g.20gb"
-    )
-
-    assert (labels["count"], labels["replicas"]) == ("1", "0")
-    assert labels["sharing-strategy"] == "time-slicing"
 
 
 # ---- the rest ---------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ import pytest
 from deviceplugin.kubelet.answer_codec import mounts_of
 from deviceplugin.recovery import kubelet_checkpoint as module
 from deviceplugin.recovery.kubelet_checkpoint import KubeletCheckpoint, KubeletEntry
-from support.node.kubelet_file import answer, content, row, write
+from support.node.kubelet_file import content, row, write
 
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
 
@@ -162,17 +162,3 @@ def test_a_change_is_seen_and_one_of_the_same_moment_too(tmp_path: Path, age_s: 
     assert asked.read().entries[0].pod_uid == "pod-2"
     write(tmp_path, content([]))
     assert asked.read().entries == ()
-
-
-def test_a_thousand_containers_are_read_at_once(tmp_path: Path) -> None:
-    rows = [
-        row(resource, [f"GPU-{n // 100}::{letter}{n % 100}"], f"pod-{n}", response=answer(f"x{n}"))
-        for n in range(1000)
-        for resource, letter in ((CORE, "c"), (MEMORY, "m"))
-    ]
-    write(tmp_path, content(rows))
-
-    entries = reader(tmp_path).read().entries
-
-    assert len(entries) == 2000
-    assert entries[-1].mounts["/run/vgpu/limits"] == "/run/vgpu/allocations/x999/limits"

@@ -7,30 +7,19 @@ import pytest
 
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.concurrency import Concurrency
-from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.model.units import Half
+from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.policy.pairing.implicit_units import complete_start
 from deviceplugin.recovery.kubelet_checkpoint import KubeletEntry
 from deviceplugin.recovery.kubelet_records import allocation_of, build_of, conflict
 from deviceplugin.recovery.rebuild import Rebuilt, rebuild
 from libvgpu.allocation_dirs import AllocationMeta
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import Family
+from support.node.units import GIB, layout_of, names, shared_gpu
 
-GIB = 1 << 30
 G0, G1, G2 = (f"GPU-{n}" for n in range(3))
-LAYOUT = Layout(
-    "nvidia.com",
-    tuple(
-        SharedGpu(Gpu(n, uuid, "test", 16 * GIB), family, GIB, ComputeMode.STRICT)
-        for n, (uuid, family) in enumerate(((G0, Family.VGPU), (G1, Family.VGPU), (G2, Family.MPS)))
-    ),
-)
+LAYOUT = replace(layout_of(16, 16), gpus=(*layout_of(16, 16).gpus, shared_gpu(2, Family.MPS)))
 META = AllocationMeta("x1", "vgpu", "kubelet", 70.5, "ns", "pod", "c0", memory_unit_bytes=GIB)
-
-
-def names(uuid: str, half: Half, *numbers: int) -> tuple[str, ...]:
-    return tuple(unit_name(uuid, half, n) for n in numbers)
 
 
 def entry(
@@ -57,8 +46,8 @@ def entry(
 def pair(allocation: str, uuid: str, core: int, memory: int, pod: str = "p1") -> list[KubeletEntry]:
     """Core units ``core``..+9 and memory units ``memory``..+1 of one GPU."""
     return [
-        entry(Half.CORE, names(uuid, Half.CORE, *range(core, core + 10)), allocation, pod),
-        entry(Half.MEMORY, names(uuid, Half.MEMORY, memory, memory + 1), allocation, pod),
+        entry(Half.CORE, names(uuid, Half.CORE, range(core, core + 10)), allocation, pod),
+        entry(Half.MEMORY, names(uuid, Half.MEMORY, (memory, memory + 1)), allocation, pod),
     ]
 
 
@@ -73,10 +62,10 @@ def remade(
 
 
 def test_two_entries_of_a_container_are_one_holding_again() -> None:
-    units = names(G1, Half.CORE, 10, 2, 9)
+    units = names(G1, Half.CORE, (10, 2, 9))
 
     found = remade(
-        [entry(Half.MEMORY, names(G1, Half.MEMORY, 3)), entry(Half.CORE, tuple(sorted(units)))],
+        [entry(Half.MEMORY, names(G1, Half.MEMORY, (3,))), entry(Half.CORE, tuple(sorted(units)))],
         META,
     )
 
@@ -84,8 +73,8 @@ def test_two_entries_of_a_container_are_one_holding_again() -> None:
     assert found.left_out == frozenset()
     assert found.allocations == (
         Allocation(
-            "x1", Family.VGPU, G1, GIB, core=names(G1, Half.CORE, 2, 9, 10),
-            memory=names(G1, Half.MEMORY, 3), settled=True, changed_at=70.5,
+            "x1", Family.VGPU, G1, GIB, core=names(G1, Half.CORE, (2, 9, 10)),
+            memory=names(G1, Half.MEMORY, (3,)), settled=True, changed_at=70.5,
             owner=Owner("ns", "pod", "c0"), shim_build="ab12",
         ),
     )  # fmt: skip
@@ -116,7 +105,7 @@ def test_clients_of_mps_are_known_by_what_they_have_mounted() -> None:
 
 def test_of_several_whole_gpus_the_config_tells_the_concurrency() -> None:
     every = range(100)
-    core = tuple(sorted(names(G0, Half.CORE, *every) + names(G1, Half.CORE, *every)))
+    core = tuple(sorted(names(G0, Half.CORE, every) + names(G1, Half.CORE, every)))
     gpus = tuple(replace(shared, concurrency=Concurrency.MPS) for shared in LAYOUT.gpus[:2])
 
     for layout, expected in (
@@ -125,6 +114,8 @@ def test_of_several_whole_gpus_the_config_tells_the_concurrency() -> None:
     ):
         (allocation,) = remade([entry(Half.CORE, core)], META, layout=layout).allocations
         assert allocation.concurrency is expected
+        assert (allocation.uuid, allocation.core[0]) == (G0, f"{G0}::c0")
+        assert allocation.core[-1] == f"{G1}::c99"
 
 
 def test_after_a_reboot_nobody_knows_whose_it_is_and_the_unit_is_the_configs() -> None:
@@ -154,8 +145,8 @@ def test_slices_of_a_sharing_that_has_changed_meanwhile_are_taken_over_too() -> 
 def test_the_unit_is_the_one_it_was_given_in() -> None:
     meta = replace(META, memory_unit_bytes=GIB // 2)
     entries = [
-        entry(Half.CORE, names(G0, Half.CORE, 0)),
-        entry(Half.MEMORY, names(G0, Half.MEMORY, 30, 31)),
+        entry(Half.CORE, names(G0, Half.CORE, (0,))),
+        entry(Half.MEMORY, names(G0, Half.MEMORY, (30, 31))),
     ]
 
     (allocation,) = remade(entries, meta).allocations
@@ -166,38 +157,26 @@ def test_the_unit_is_the_one_it_was_given_in() -> None:
 
 
 def test_core_alone_gets_back_its_share_of_memory_from_what_nobody_has() -> None:
-    lone = entry(Half.CORE, names(G0, Half.CORE, *range(25)), "lone", "p2")
+    lone = entry(Half.CORE, names(G0, Half.CORE, range(25)), "lone", "p2")
 
     found = remade([lone, *pair("x1", G0, 50, 14)])
 
     allocation = next(h for h in found.allocations if h.allocation_id == "lone")
-    assert allocation.implicit_units == names(G0, Half.MEMORY, 10, 11, 12, 13)
+    assert allocation.implicit_units == names(G0, Half.MEMORY, (10, 11, 12, 13))
     assert allocation.settled
     assert found.problems == ()
 
 
 def test_a_default_that_does_not_fit_any_more_is_told() -> None:
-    lone = entry(Half.CORE, names(G0, Half.CORE, *range(50)), "lone", "p2")
-    rest = entry(Half.MEMORY, names(G0, Half.MEMORY, *range(16)), "x1", "p1")
+    lone = entry(Half.CORE, names(G0, Half.CORE, range(50)), "lone", "p2")
+    rest = entry(Half.MEMORY, names(G0, Half.MEMORY, range(16)), "x1", "p1")
 
-    found = remade([lone, rest, entry(Half.CORE, names(G0, Half.CORE, 60), "x1", "p1")])
+    found = remade([lone, rest, entry(Half.CORE, names(G0, Half.CORE, (60,)), "x1", "p1")])
 
     assert len(found.allocations) == 2
     (problem,) = found.problems
     assert problem.startswith("allocation lone of container c0 of pod p2 lacks a half: ")
     assert "0 are free" in problem
-
-
-def test_whole_gpus_come_back_as_one_allocation() -> None:
-    layout = LAYOUT
-    units = tuple(sorted(names(G1, Half.CORE, *range(100)) + names(G0, Half.CORE, *range(100))))
-
-    found = rebuild([entry(Half.CORE, units)], {}, layout, lambda book, h: h)
-
-    (allocation,) = found.allocations
-    assert allocation.uuid == G0
-    assert allocation.core[0] == unit_name(G0, Half.CORE, 0)
-    assert allocation.core[-1] == unit_name(G1, Half.CORE, 99)
 
 
 def test_an_init_container_and_a_later_one_share_units() -> None:
@@ -215,15 +194,15 @@ def test_an_init_container_and_a_later_one_share_units() -> None:
 
 
 def broken(name: str) -> list[KubeletEntry]:
-    core = entry(Half.CORE, names(G0, Half.CORE, 0))
-    memory = entry(Half.MEMORY, names(G0, Half.MEMORY, 0))
+    core = entry(Half.CORE, names(G0, Half.CORE, (0,)))
+    memory = entry(Half.MEMORY, names(G0, Half.MEMORY, (0,)))
     return {
         "its halves are on different GPUs, GPU-0 and GPU-1": [
             core,
-            replace(memory, units=names(G1, Half.MEMORY, 0)),
+            replace(memory, units=names(G1, Half.MEMORY, (0,))),
         ],
         "it has parts of several GPUs, GPU-0 and GPU-1": [
-            replace(core, units=names(G0, Half.CORE, 0) + names(G1, Half.CORE, 0))
+            replace(core, units=names(G0, Half.CORE, (0,)) + names(G1, Half.CORE, (0,)))
         ],
         "GPU GPU-9 is not on this node": [
             replace(core, units=("GPU-9::c0",)),
@@ -237,8 +216,8 @@ def broken(name: str) -> list[KubeletEntry]:
         "GPU-0::c01 is not a unit of core": [replace(core, units=("GPU-0::c01",))],
         "nothing is not a unit of core": [replace(core, units=())],
         "mounts no /run/vgpu/limits": [replace(core, mounts={})],
-        "has no memory unit 16 of": [replace(memory, units=names(G0, Half.MEMORY, 16))],
-        "is of family mps now, and nobody knows": [replace(core, units=names(G2, Half.CORE, 1))],
+        "has no memory unit 16 of": [replace(memory, units=names(G0, Half.MEMORY, (16,)))],
+        "is of family mps now, and nobody knows": [replace(core, units=names(G2, Half.CORE, (1,)))],
     }[name]
 
 
@@ -274,7 +253,7 @@ def test_what_disagrees_is_told_and_left_out_and_the_rest_is_not(sentence: str) 
 
 
 def test_a_gpu_of_another_family_now_is_known_by_the_run_directory() -> None:
-    (allocation,) = remade([entry(Half.CORE, names(G2, Half.CORE, 1))], META).allocations
+    (allocation,) = remade([entry(Half.CORE, names(G2, Half.CORE, (1,)))], META).allocations
 
     assert (allocation.family, allocation.uuid, allocation.memory_unit_bytes) == (
         Family.VGPU,
@@ -301,8 +280,8 @@ def test_a_unit_of_two_pods_leaves_both_out() -> None:
 
 
 def test_what_our_own_checkpoint_names_is_never_contradicted() -> None:
-    mine = Allocation("mine", Family.VGPU, G0, GIB, core=names(G0, Half.CORE, *range(20)),
-                   memory=names(G0, Half.MEMORY, 0), settled=True)  # fmt: skip
+    mine = Allocation("mine", Family.VGPU, G0, GIB, core=names(G0, Half.CORE, range(20)),
+                   memory=names(G0, Half.MEMORY, (0,)), settled=True)  # fmt: skip
     entries = [
         *pair("ended", G0, 15, 4, "p1"),  # its pod has ended, and the kubelet has not written since
         *pair("missing", G1, 0, 0, "p2"),
@@ -328,16 +307,16 @@ def test_a_known_holding_is_not_made_twice_and_lends_to_its_own_pod() -> None:
 
 
 def test_borrowed_units_of_a_known_holding_are_not_given_again() -> None:
-    lone = Allocation("lone", Family.VGPU, G0, GIB, core=names(G0, Half.CORE, *range(10)),
-                   implicit_units=names(G0, Half.MEMORY, 15), settled=True)  # fmt: skip
+    lone = Allocation("lone", Family.VGPU, G0, GIB, core=names(G0, Half.CORE, range(10)),
+                   implicit_units=names(G0, Half.MEMORY, (15,)), settled=True)  # fmt: skip
 
     found = remade(
-        [entry(Half.CORE, names(G0, Half.CORE, *range(50, 60)), "x2", "p2")], known=(lone,)
+        [entry(Half.CORE, names(G0, Half.CORE, range(50, 60)), "x2", "p2")], known=(lone,)
     )
 
-    assert found.allocations[0].implicit_units == names(G0, Half.MEMORY, 14)
+    assert found.allocations[0].implicit_units == names(G0, Half.MEMORY, (14,))
     book = AllocationBook.of((lone, *found.allocations))
-    assert book.withdrawn() == set(names(G0, Half.MEMORY, 14, 15))
+    assert book.withdrawn() == set(names(G0, Half.MEMORY, (14, 15)))
 
 
 def test_other_resources_and_a_meta_of_another_container_say_nothing() -> None:
@@ -381,7 +360,7 @@ def test_a_record_of_whole_slices_is_no_conflict() -> None:
 def test_init_containers_that_share_a_slice_are_told_from_the_record() -> None:
     """podresources shows neither of them: the first asks for core alone, the second for a pair."""
     lone, mixed, memory = (
-        entry(half, names(G0, half, number), allocation, container=container)
+        entry(half, names(G0, half, (number,)), allocation, container=container)
         for half, number, allocation, container in (
             (Half.CORE, 0, "x1", "init-0"),
             (Half.CORE, 1, "x2", "init-1"),

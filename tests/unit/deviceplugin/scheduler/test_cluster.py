@@ -82,12 +82,6 @@ def test_a_list_of_nodes_replaces_those_before(world: World) -> None:
     assert world.free("n2") == [(100, 80)]
 
 
-def test_what_an_inventory_holds_is_not_free(world: World) -> None:
-    world.set_node("n1", published(held_slice("s", None, 30, 10), held_slice("t", "p", 20, 5)))
-
-    assert world.free() == [(50, 65), (100, 80)]
-
-
 def test_a_view_and_its_revision_change_together(world: World) -> None:
     before = world.revision()
     other = world.revision("n2")
@@ -219,16 +213,6 @@ def test_a_later_pod_of_the_name_is_not_shown_while_something_lingers_of_the_fir
     assert world.free() == [(40, 60), (70, 70)]
     world.expire(world.now_s + LINGERS_S)
     assert sum(core for core, _ in world.free()) == 200 - 30
-
-
-def test_a_pod_that_goes_frees_not_what_the_inventory_shows(world: World) -> None:
-    world.set_pod(pod_of("p", 30, 10, node="n1"))
-    world.set_node("n1", published(held_slice("s", "p", 30, 10)))
-    world.remove_pod("uid-p")
-
-    assert world.free() == [(70, 70), (100, 80)]
-    world.set_node("n1", published())
-    assert world.free() == [(100, 80), (100, 80)]
 
 
 def test_the_next_pod_of_a_name_is_not_shown_by_what_the_one_before_held(world: World) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deviceplugin.model.fractional import Placement
 from deviceplugin.model.quotas import Quota
-from deviceplugin.pages.published import PublishedNode, PublishedResource, decode, encode
+from deviceplugin.pages.published import PublishedNode, decode, encode
 from deviceplugin.scheduler.answers.calls import Judgement, NodesAsked, PreemptionAsked, Victims
 from deviceplugin.scheduler.answers.extender import Extender, NotAnswered
 from deviceplugin.scheduler.answers.judging import Finding
@@ -244,15 +244,6 @@ def test_a_quota_counts_by_the_units_of_each_node() -> None:
 
     assert list(found.fitting) == ["n2"]
     assert "40" in found.impossible["n1"]
-
-
-def test_whole_devices_are_counted() -> None:
-    resource = PublishedResource(f"{DOMAIN}/gpu", 4, 3, (("team", "x"),) * 3)
-    world = World({"n1": published(gpus=(), resources=[resource])})
-
-    assert list(world.filter(asked(1, names=["n1"], resource="gpu")).fitting) == ["n1"]
-    assert "n1" in world.filter(asked(2, names=["n1"], resource="gpu")).refused
-    assert "n1" in world.filter(asked(5, names=["n1"], resource="gpu")).impossible
 
 
 def preempting(victims: dict[str, list[str]], core: int = 80) -> PreemptionAsked:

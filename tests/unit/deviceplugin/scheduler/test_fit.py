@@ -136,30 +136,6 @@ def test_what_the_first_takes_is_undone_where_the_second_needs_it() -> None:
     assert found.chosen == {"a": ("GPU-0",), "b": ("GPU-1",)}
 
 
-@pytest.mark.parametrize(
-    ("second", "taken"),
-    [
-        (pair(50, 40, "b"), Taken(50, 40, 2)),  # all of it again
-        (pair(20, 10, "b"), Taken(50, 40, 2)),
-        (pair(70, 60, "b"), Taken(70, 60, 2)),  # more, on the same GPU
-        (pair(50, 50, "b", SIDECAR), Taken(50, 50, 2)),
-    ],
-)
-def test_later_containers_take_over_what_init_ones_had(
-    second: ContainerRequest, taken: Taken
-) -> None:
-    view = node(gpu(0), gpu(1))
-    found = planned(view, pair(50, 40, "a", INIT), second)
-    assert found.reservation.gpus == {"GPU-0": taken}
-
-
-def test_what_a_sidecar_took_over_is_not_there_for_the_next() -> None:
-    view = node(gpu(0))
-    three = (pair(60, 40, "a", INIT), pair(60, 40, "b", SIDECAR), pair(40, 20, "c"))
-    assert planned(view, *three).reservation.gpus == {"GPU-0": Taken(100, 60, 3)}
-    assert refused(view, *three[:2], pair(60, 20, "c")).reason.endswith("40 core free of 60 asked")
-
-
 def test_a_container_must_be_where_its_init_container_was() -> None:
     view = node(gpu(0, 40, 20), gpu(1, 60, 40))
     # The init container alone would go to GPU 0.
@@ -178,12 +154,6 @@ def test_of_whole_gpus_of_an_init_container_no_part_can_be_had() -> None:
     assert isinstance(plan(view, pod(first, pair(30, 8, "b")), NO_WISHES), Refusal)
     found = planned(view, first, container("b", vgpu_core=300))
     assert found.reservation.gpus == {f"GPU-{n}": Taken(100, 80, 1 + (n < 2)) for n in range(3)}
-
-
-def test_memory_of_core_alone_is_passed_on() -> None:
-    view = node(gpu(0))
-    both = (container("a", INIT, vgpu_core=100), container("b", vgpu_core=100))
-    assert planned(view, *both).reservation.gpus == {"GPU-0": Taken(100, 80, 2)}
 
 
 @pytest.mark.parametrize(
@@ -215,19 +185,6 @@ def test_what_no_node_can_give(containers: tuple[ContainerRequest, ...], says: s
     why = refused(node(gpu(0), gpu=DeviceRoom(8, 8)), *containers)
     assert says in why.reason
     assert not why.resolvable
-
-
-@pytest.mark.parametrize(
-    "containers",
-    [
-        (container("a", INIT, vgpu_core=30), pair(40, 8, "b")),
-        (container("a", vgpu_core=30), pair(30, 8, "b")),
-        (pair(30, 8, "a", INIT), container("b", SIDECAR, vgpu_core=20), pair(20, 9, "c")),
-        (pair(30, 8, "a", INIT), pair(30, 8, "b")),
-    ],
-)
-def test_halves_that_agents_tell_apart(containers: tuple[ContainerRequest, ...]) -> None:
-    assert planned(node(gpu(0), gpu(1)), *containers)
 
 
 @pytest.mark.parametrize(

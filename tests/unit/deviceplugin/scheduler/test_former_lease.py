@@ -1,14 +1,10 @@
 """An upgrade from replicas that elect by a Lease which every node agent may write."""
 
-import json
 import random
-from typing import Any
 
-import msgspec
 import pytest
 
-from deviceplugin.kube.api_client import ApiRefused, ApiServer, ApiUnreachable
-from deviceplugin.scheduler.binding import former_lease, leader
+from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.scheduler.binding.former_lease import FormerLease
 from deviceplugin.scheduler.binding.leader import (
     LEASE_S,
@@ -18,53 +14,9 @@ from deviceplugin.scheduler.binding.leader import (
     Election,
     Identity,
 )
+from support.scheduler.leases import Leases
 
 AGENTS, OURS = "vgpu", "vgpu-election"
-_FOLDER = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
-
-
-class Store:
-    """Leases as an API server keeps them, by namespace.
-
-    Attributes:
-        down: for whom no call is answered.
-        forbidden: methods that nobody may use in the agents' namespace.
-    """
-
-    def __init__(self) -> None:
-        self.leases: dict[str, dict[str, Any]] = {}
-        self.version = 0
-        self.down: set[str] = set()
-        self.forbidden: set[str] = set()
-
-    def call(self, api: ApiServer, method: str, path: str, body: Any = None, **_: Any) -> bytes:
-        if api.where in self.down:
-            raise ApiUnreachable("no answer")
-        where = OURS if path.startswith(_FOLDER.format(OURS)) else AGENTS
-        if where == AGENTS and method in self.forbidden:
-            raise ApiRefused(403, "forbidden")
-        there = self.leases.get(where)
-        if method == "POST":
-            if there is not None:
-                raise ApiRefused(409, "exists")
-        elif there is None:
-            raise ApiRefused(404, "no such Lease")
-        if method != "GET":
-            self.write(where, method, json.loads(msgspec.json.encode(body)))
-        return json.dumps(self.leases[where]).encode()
-
-    def write(self, where: str, method: str, new: dict[str, Any]) -> None:
-        there = self.leases.get(where, {"metadata": {}, "spec": {}})
-        version = new.get("metadata", {}).get("resourceVersion")
-        known = there["metadata"].get("resourceVersion")
-        if (method == "PUT" or version is not None) and version != known:
-            raise ApiRefused(409, "modified")
-        self.version += 1
-        spec = {**(there["spec"] if method == "PATCH" else {}), **new["spec"]}
-        self.leases[where] = {"metadata": {"resourceVersion": str(self.version)}, "spec": spec}
-
-    def holder(self, where: str) -> str:
-        return str(self.leases[where]["spec"].get("holderIdentity"))
 
 
 class Replica:
@@ -87,7 +39,7 @@ class Replica:
 class Cluster:
     """Replicas whose turns come as their threads would have them; never may two lead."""
 
-    def __init__(self, store: Store, seed: int) -> None:
+    def __init__(self, store: Leases, seed: int) -> None:
         self.store, self.chance = store, random.Random(seed)
         self.now_s = 100.0
         self.replicas: list[Replica] = []
@@ -117,15 +69,12 @@ class Cluster:
 
 
 @pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Store:
-    store = Store()
-    monkeypatch.setattr(leader, "call", store.call)
-    monkeypatch.setattr(former_lease, "call", store.call)
-    return store
+def store(monkeypatch: pytest.MonkeyPatch) -> Leases:
+    return Leases(monkeypatch)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_in_a_rolling_upgrade_one_replica_binds_at_a_time(store: Store, seed: int) -> None:
+def test_in_a_rolling_upgrade_one_replica_binds_at_a_time(store: Leases, seed: int) -> None:
     cluster = Cluster(store, seed)
     old = [cluster.start(name, is_new=False) for name in ("old-1", "old-2")]
     cluster.run(30.0)
@@ -145,7 +94,7 @@ def test_in_a_rolling_upgrade_one_replica_binds_at_a_time(store: Store, seed: in
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_an_old_leader_that_hears_nothing_is_waited_for(store: Store, seed: int) -> None:
+def test_an_old_leader_that_hears_nothing_is_waited_for(store: Leases, seed: int) -> None:
     cluster = Cluster(store, seed)
     old = cluster.start("old", is_new=False)
     cluster.run(10.0)
@@ -156,7 +105,7 @@ def test_an_old_leader_that_hears_nothing_is_waited_for(store: Store, seed: int)
     assert store.holder(AGENTS) == "new/new:8443"
 
 
-def test_who_writes_the_former_lease_stops_nobody(store: Store) -> None:
+def test_who_writes_the_former_lease_stops_nobody(store: Leases) -> None:
     cluster = Cluster(store, 1)
     store.leases[AGENTS] = {"metadata": {"resourceVersion": "x"}, "spec": {}}
     first, second = cluster.start("first"), cluster.start("second")
@@ -172,7 +121,7 @@ def test_who_writes_the_former_lease_stops_nobody(store: Store) -> None:
             assert each.election.leader_address in ("first:8443", "second:8443")
 
 
-def test_where_there_was_none_none_is_made(store: Store) -> None:
+def test_where_there_was_none_none_is_made(store: Leases) -> None:
     cluster = Cluster(store, 1)
     one = cluster.start("one")
 
@@ -182,10 +131,10 @@ def test_where_there_was_none_none_is_made(store: Store) -> None:
     assert list(store.leases) == [OURS]
 
 
-def test_without_the_right_to_it_the_former_one_is_let_be(store: Store) -> None:
+def test_without_the_right_to_it_the_former_one_is_let_be(store: Leases) -> None:
     cluster = Cluster(store, 1)
     store.leases[AGENTS] = {"metadata": {}, "spec": {"holderIdentity": "old"}}
-    store.forbidden |= {"GET", "PATCH"}
+    store.forbidden[AGENTS] = {"GET", "PATCH"}
     cluster.start("one")
 
     assert cluster.run(30.0) <= SETTLE_S + 0.2

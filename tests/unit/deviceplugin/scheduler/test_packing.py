@@ -11,7 +11,7 @@ from deviceplugin.scheduler.answers.verdicts import Verdicts, verdicts
 from deviceplugin.scheduler.search.demand import Demand, demand_of
 from deviceplugin.scheduler.search.fit import Plan, plan
 from deviceplugin.scheduler.search.node_view import DeviceRoom, GpuRoom, NodeView
-from deviceplugin.scheduler.search.score import binpack_score, score
+from deviceplugin.scheduler.search.score import score
 from deviceplugin.scheduler.search.wishes import NO_WISHES
 from libvgpu.limits import Family
 
@@ -164,15 +164,3 @@ def test_whole_devices() -> None:
     (tight, _), (loose, spread) = scores
     assert tight == 10 > loose
     assert spread == 5
-
-
-def test_all_scores_are_in_range() -> None:
-    found = {
-        binpack_score(opens, is_whole, leftover / 100, empty, 8)
-        for opens in (False, True)
-        for is_whole in (False, True)
-        for leftover in range(100)
-        for empty in range(8)
-    }
-    assert found <= set(range(11))
-    assert {1, 10} <= found

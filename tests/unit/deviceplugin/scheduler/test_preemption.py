@@ -80,17 +80,6 @@ def test_the_lowest_then_the_fewest_then_the_youngest() -> None:
     assert found(pod(50, 4), young) == ("new",)
 
 
-def test_nobody_of_the_same_or_a_higher_priority_goes() -> None:
-    assert found(pod(50, 4), [holder(str(n), 60, 4, 10, n) for n in range(2)]) is None
-    assert (
-        found(
-            pod(100, 16),
-            [holder("a", 60, 4, 0, 0), holder("b", 10, 1, 10, 0), holder("c", 60, 4, 30, 1)],
-        )
-        is None
-    )
-
-
 def test_who_holds_nothing_here_is_named_again() -> None:
     idle = Holder("idle", 0, 0.0, Reservation())
     holders = [holder("a", 60, 4, gpu=0), holder("b", 60, 4, priority=20, gpu=1), idle]
@@ -98,11 +87,6 @@ def test_who_holds_nothing_here_is_named_again() -> None:
     # It fits already: whatever they end for, it is no slice.
     assert found(pod(10, 1), holders, ("cpu", "a")) == ("cpu",)
     assert found(pod(10, 1), holders) == ()
-
-
-def test_a_pod_of_two_containers_may_need_both_gpus() -> None:
-    holders = [holder("a", 60, 4, gpu=0), holder("b", 60, 4, gpu=1)]
-    assert set(found(pod(90, 4, count=2), holders) or ()) == {"a", "b"}
 
 
 @settings(max_examples=200)

@@ -217,19 +217,6 @@ def test_500_steps_are_made_and_no_more(first: int, second: int, steps: int) -> 
     assert said.reason.startswith(in_time)
 
 
-def test_gpus_of_several_sizes_are_compared_by_shares() -> None:
-    """By units the small one would have less left."""
-    small = GpuRoom(0, "GPU-0", "p", Family.VGPU, 60, 8, 8, 1 << 30, is_empty=False)
-    large = GpuRoom(1, "GPU-1", "p", Family.VGPU, 70, 6, 16, 1 << 30, is_empty=False)
-    view = NodeView("n", DOMAIN, (small, large), {})
-    demand = demand_of(pod(10, 1), NO_WISHES, DOMAIN)
-    assert isinstance(demand, Demand)
-    found = plan(view, pod(10, 1), NO_WISHES)
-    assert isinstance(found, Plan)
-    assert found.chosen == {"c-p": ("GPU-1",)}
-    assert verdicts([view], demand, BINPACK) == [score(view, found, BINPACK)]
-
-
 @settings(max_examples=500 if IS_LONG else 150)
 @given(
     empty_ones | views(),

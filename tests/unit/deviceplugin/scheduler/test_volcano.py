@@ -77,13 +77,6 @@ class Session:
         return placed if all(placed) else []
 
 
-def test_a_gang_gets_as_many_places_as_gpus_have_room() -> None:
-    session = Session({"n1": published(count=2)})
-
-    assert session.gang(*[(50, 8)] * 4) == ["n1"] * 4
-    assert session.ask(pod_json("more", 50, 8), "n1")[0] is Code.UNSCHEDULABLE
-
-
 def test_units_of_two_gpus_are_not_added_up_within_a_session() -> None:
     """60 and 60 leave 40 and 40, which the node's sum shows as 80."""
     session = Session({"n1": published(count=2)})
@@ -93,13 +86,6 @@ def test_units_of_two_gpus_are_not_added_up_within_a_session() -> None:
 
     assert code is Code.UNSCHEDULABLE
     assert why.startswith("next to 2 that are to be bound: ") and "60" in why
-
-
-def test_a_gang_that_has_no_place_for_its_last_pod_has_none() -> None:
-    session = Session({"n1": published(count=1), "n2": published(count=1, node="n2")})
-
-    assert session.gang(*[(60, 8)] * 3) == []
-    assert sorted(name for name, tasks in session.tasks.items() for _ in tasks) == ["n1", "n2"]
 
 
 def test_a_gang_packs_and_opens_a_gpu_only_where_it_must() -> None:

@@ -1,6 +1,5 @@
 """The agent's memory on disk, the container's files, and the config file being followed."""
 
-import itertools
 import json
 import subprocess
 import threading
@@ -9,12 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deviceplugin.config.loading import load_config
-from deviceplugin.config.reload import ConfigWatch
-from deviceplugin.config.source import ConfigSource
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.overrides import Override
-from deviceplugin.model.units import Half
 from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.slice_files import SliceStore
@@ -44,15 +39,6 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SliceStore:
     return store
 
 
-def test_holdings_come_back_as_they_were(tmp_path: Path) -> None:
-    Checkpoint(tmp_path).record([HELD, LONE])
-
-    loaded = Checkpoint(tmp_path).load()
-
-    assert loaded.allocations == (HELD, LONE)
-    assert loaded.trusted
-
-
 def test_no_file_is_the_empty_state(tmp_path: Path) -> None:
     loaded = Checkpoint(tmp_path).load()
 
@@ -79,20 +65,6 @@ def test_a_damaged_file_is_put_aside_and_reported(tmp_path: Path, content: str) 
     assert "is damaged" in str(loaded.problem)
     assert (tmp_path / "checkpoint.damaged").read_text() == content
     assert not loaded.trusted
-
-
-def test_a_full_disk_leaves_the_old_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpoint = Checkpoint(tmp_path)
-    checkpoint.record([HELD])
-
-    def full(descriptor: int, data: bytes, offset: int) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("os.pwrite", full)
-    with pytest.raises(VgpuError, match="No space left"):
-        checkpoint.record([HELD, LONE])
-    monkeypatch.undo()
-    assert checkpoint.load().allocations == (HELD,)
 
 
 def test_a_file_of_the_first_version_is_read_and_written_anew(tmp_path: Path) -> None:
@@ -180,22 +152,6 @@ def test_a_long_journal_is_made_short_while_others_write(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("family", Family)
-def test_both_answers_merge_in_any_order(store: SliceStore, family: Family) -> None:
-    opened = replace(HELD, family=family, memory=(), shim_build=store.build)
-    whole = replace(HELD, family=family, shim_build=store.build)
-    answers = [
-        store.answer(opened, Half.CORE, asked_limits(opened, ComputeMode.STRICT)),
-        store.answer(whole, Half.MEMORY, asked_limits(whole, ComputeMode.STRICT)),
-    ]
-
-    for first, second in itertools.permutations(answers):
-        assert all(first.envs[k] == second.envs[k] for k in first.envs.keys() & second.envs.keys())
-        by_path = {m.container_path: m for m in first.mounts}
-        assert all(by_path.get(m.container_path, m) == m for m in second.mounts)
-
-
-@pytest.mark.process
 def test_a_changed_limit_keeps_the_files_and_a_damaged_one_is_made_anew(
     store: SliceStore,
 ) -> None:
@@ -238,15 +194,6 @@ def test_an_old_build_of_the_shim_that_is_gone_stops_the_start(store: SliceStore
 
 
 @pytest.mark.process
-def test_the_installed_shim_is_found_by_the_preload_file(store: SliceStore) -> None:
-    library = store.state_dir / "lib" / store.build
-
-    assert (library / "libvgpu.so").read_bytes() == artifacts.shim_path().read_bytes()
-    assert (library / "ld.so.preload").read_text() == f"/run/vgpu/lib/{store.build}/libvgpu.so\n"
-    assert (library / "libvgpu.so").stat().st_mode & 0o777 == 0o755
-
-
-@pytest.mark.process
 def test_only_the_kubelets_unknown_allocations_are_swept(store: SliceStore) -> None:
     for allocation_id, source in (("old", "kubelet"), ("known", "kubelet"), ("mine", "run")):
         directory = store.directory(allocation_id)
@@ -263,30 +210,3 @@ def test_only_the_kubelets_unknown_allocations_are_swept(store: SliceStore) -> N
     assert store.sweep({"known", "cafecafecafe"}) == ["0123456789ab", "old"]
     left = {each.name for each in (store.run_dir / "allocations").iterdir()}
     assert left == {"known", "mine", "cafecafecafe", "run-7-0123abcd"}
-
-
-def test_a_config_counts_once_it_is_whole_and_good(tmp_path: Path) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text("version: v1\n")
-    source = ConfigSource(path)
-    watch = ConfigWatch(source, source.read(), load_config(path))
-    assert watch.look() is None
-
-    path.write_text("version: v1\nlimits:\n- {core: ")  # an editor half-way
-    assert watch.look() is None
-    path.write_text("version: v1\nlimits:\n- {core: 5}\n")
-    assert watch.look() is None
-    assert watch.good, "a file caught half-written was reported"
-    new = watch.look()
-    assert new is not None
-    assert new.rules[0].core_percent == 5
-    watch.take(new)
-    assert watch.look() is None
-
-    path.write_text("version: v2\n")
-    assert [watch.look(), watch.look()] == [None, None]
-    assert not watch.good
-    assert watch.config is new
-    path.unlink()
-    assert [watch.look(), watch.look()] == [None, None]
-    assert not watch.good

@@ -117,15 +117,6 @@ def test_that_index_is_the_one_that_nvml_counts_now() -> None:
         parts(by_index, lost)
 
 
-def test_the_order_of_the_gpus_makes_no_difference() -> None:
-    forms = DeviceForms(ALL_LISTS, pass_device_specs=True)
-
-    def there(path: str) -> bool:
-        return True
-
-    assert parts(forms, ONE, TWO, exists=there) == parts(forms, TWO, ONE, exists=there)
-
-
 def test_a_gpu_that_left_the_node_has_no_index() -> None:
     gone = Gpu(-1, "GPU-99", "", 0)
 

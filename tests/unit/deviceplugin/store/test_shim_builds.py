@@ -28,7 +28,9 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ShimBuilds:
 def test_what_is_installed_is_whole_and_names_itself(builds: ShimBuilds) -> None:
     preload = builds.directory(builds.present) / "ld.so.preload"
 
+    library = preload.with_name("libvgpu.so")
     assert builds.is_whole(builds.present)
+    assert (library.read_bytes(), library.stat().st_mode & 0o777) == (b"a build", 0o755)
     assert preload.read_text() == container_shim_path(builds.present) + "\n"
     preload.unlink()
     assert not builds.is_whole(builds.present)

@@ -44,16 +44,6 @@ def test_files_that_were_made_for_other_devices_are_kept_and_the_change_is_refus
     assert read_limits(store.directory(ID)).limits.devices[0].uuid == "GPU-1"
 
 
-def test_damaged_limits_are_made_anew(store: SliceStore) -> None:
-    limits_file = store.directory(ID) / "limits"
-    limits_file.chmod(0o600)
-    limits_file.write_bytes(b"damage")
-
-    store.put(PAIR, limits(PAIR))
-
-    assert read_limits(store.directory(ID)).limits.devices[0].memory_limit_bytes == 1 << 30
-
-
 def test_a_second_half_changes_the_limits_and_not_since_when_it_is_there(
     store: SliceStore,
 ) -> None:

@@ -1,6 +1,5 @@
 """Which allocation a process belongs to, by its mounts, its cgroup and what it has mapped."""
 
-from collections.abc import Mapping, Set
 from pathlib import Path
 
 import pytest
@@ -21,150 +20,108 @@ TOP = "/allocations"  # of the run directory's file system
 HELD = frozenset({"aaa", "bbb"})
 
 
-@pytest.fixture
-def proc(tmp_path: Path) -> FakeProc:
-    return FakeProc(tmp_path / "proc")
-
-
 def mount(source: str, target: str, device: str = DEVICE) -> MountPoint:
     return MountPoint(device, source, target, False)
 
 
-class AttributionWorld:
-    """Attribution over a fake ``/proc``; the agent sees the run directory at `run_dir`."""
+class World:
+    """Attribution over a fake ``/proc``; the run directory is a file system of its own."""
 
-    def __init__(self, proc: FakeProc, run_dir: Path, pods: Mapping[str, Set[str]]) -> None:
-        self.proc, self.directory = proc, run_dir / "allocations"
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.proc, self.directory = FakeProc(path / "proc"), path / "run/allocations"
         self.directory.mkdir(parents=True)
-        proc.path.mkdir(exist_ok=True)
-        self.belongings = ProcessAttribution(self.directory, lambda: pods, proc.path)
+        self.proc.path.mkdir()
+        self.pods = {"aaa": {UID}, "bbb": {OTHER_UID}}
+        self.belongings = ProcessAttribution(self.directory, lambda: self.pods, self.proc.path)
+        real = procfs.read_mounts
 
-    def look(self) -> Attribution | None:
-        return self.belongings.look(PID, HELD)
+        def read(pid: int | str, proc: Path = procfs.PROC) -> object:
+            if pid != "self":
+                return real(pid, proc)
+            return [mount("/", "/", "8:1"), mount("/", str(self.directory.parent))]
 
+        monkeypatch.setattr(process_attribution, "read_mounts", read)
 
-def place(world: AttributionWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Has the run directory be a file system of its own, as the agent sees it."""
-    real = procfs.read_mounts
-
-    def read(pid: int | str, proc: Path = procfs.PROC) -> object:
-        if pid != "self":
-            return real(pid, proc)
-        return [mount("/", "/", "8:1"), mount("/", str(world.directory.parent))]
-
-    monkeypatch.setattr(process_attribution, "read_mounts", read)
+    def look(self) -> Attribution:
+        found = self.belongings.look(PID, HELD)
+        assert found is not None
+        return found
 
 
 @pytest.fixture
-def world(proc: FakeProc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AttributionWorld:
-    world = AttributionWorld(proc, tmp_path / "run", {"aaa": {UID}, "bbb": {OTHER_UID}})
-    place(world, monkeypatch)
-    return world
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(tmp_path, monkeypatch)
 
 
-def test_a_containers_mount_names_its_allocation(world: AttributionWorld, proc: FakeProc) -> None:
-    proc.put(PID, cgroup=pod_path(), mounts=mount_line(f"{TOP}/aaa/limits"), inner_pid=7)
-
-    found = world.look()
-
-    assert found is not None
-    assert (found.allocation_id, found.source) == ("aaa", AttributionSource.MOUNTS)
-    assert (found.process.pid, found.process.inner_pid) == (PID, 7)
+MOUNTS, OLD_MOUNTS, POD = (AttributionSource[name] for name in ("MOUNTS", "OLD_MOUNTS", "POD"))
+A, B = (mount_line(f"{TOP}/{name}/limits") for name in ("aaa", "bbb"))
+OF_A_PROCESS = {
+    "its mount": (pod_path(), A, "aaa", MOUNTS),
+    "a mount whose files were removed": (
+        pod_path(),
+        mount_line(f"{TOP}/aaa/limits//deleted"),
+        "aaa",
+        OLD_MOUNTS,
+    ),
+    "its pod, as it left its mounts": (pod_path(), "", "aaa", POD),
+    "the files of two": (pod_path(), A + B, "", None),
+    "the files of another pod": (pod_path(), B, "", None),
+    "a tenant's own file system": ("/", mount_line(f"{TOP}/aaa/limits", device="0:78"), "", None),
+    "another file": ("/", mount_line(f"{TOP}/aaa/usage"), "", None),
+    "a deeper file": ("/", mount_line(f"{TOP}/aaa/deeper/limits"), "", None),
+    "another directory": ("/", mount_line("/other/allocations/aaa/limits"), "", None),
+    "no such allocation": ("/", mount_line(f"{TOP}/ccc/limits"), "", None),
+    "the whole directory": ("/", mount_line(TOP, target="/host"), "", None),
+    "nonsense": ("/", "nonsense\n", "", None),
+}
 
 
 @pytest.mark.parametrize(
-    "line",
-    [
-        mount_line(f"{TOP}/aaa/limits", device="0:78"),  # a tenant's own file system
-        mount_line(f"{TOP}/aaa/usage"),
-        mount_line(f"{TOP}/aaa/deeper/limits"),
-        mount_line("/other/allocations/aaa/limits"),
-        mount_line(f"{TOP}/ccc/limits"),  # of an allocation that is not there
-        mount_line(TOP, target="/host"),  # who sees the whole directory
-        "nonsense\n",
-    ],
+    ("cgroup", "mounts", "whose", "source"), OF_A_PROCESS.values(), ids=OF_A_PROCESS.keys()
 )
-def test_other_mounts_name_nothing(world: AttributionWorld, proc: FakeProc, line: str) -> None:
-    proc.put(PID, mounts=line)
-
-    found = world.look()
-
-    assert found is not None
-    assert found.allocation_id == ""
-
-
-def test_who_has_the_files_of_two_belongs_to_neither(
-    world: AttributionWorld, proc: FakeProc
+def test_what_a_process_has_mounted_and_where_it_runs_tell_whose_it_is(
+    world: World,
+    cgroup: str,
+    mounts: str,
+    whose: str,
+    source: AttributionSource | None,
 ) -> None:
-    lines = mount_line(f"{TOP}/aaa/limits") + mount_line(f"{TOP}/bbb/limits")
-    proc.put(PID, cgroup=pod_path(), mounts=lines)
+    world.proc.put(PID, cgroup=cgroup, mounts=mounts, inner_pid=7)
 
     found = world.look()
 
-    assert found is not None
-    assert found.allocation_id == ""
-
-
-def test_a_pod_that_mounted_anothers_files_belongs_to_nobody(
-    world: AttributionWorld, proc: FakeProc
-) -> None:
-    proc.put(PID, cgroup=pod_path(), mounts=mount_line(f"{TOP}/bbb/limits"))
-
-    found = world.look()
-
-    assert found is not None
-    assert found.allocation_id == ""
-
-
-def test_files_that_were_removed_since_are_told_apart(
-    world: AttributionWorld, proc: FakeProc
-) -> None:
-    proc.put(PID, cgroup=pod_path(), mounts=mount_line(f"{TOP}/aaa/limits//deleted"))
-
-    found = world.look()
-
-    assert found is not None
-    assert (found.allocation_id, found.source) == ("aaa", AttributionSource.OLD_MOUNTS)
-
-
-def test_the_pod_speaks_for_a_process_that_left_its_mounts(
-    world: AttributionWorld, proc: FakeProc
-) -> None:
-    proc.put(PID, cgroup=pod_path())
-
-    found = world.look()
-
-    assert found is not None
-    assert (found.allocation_id, found.source) == ("aaa", AttributionSource.POD)
+    assert found.allocation_id == whose
+    assert source in (None, found.source)
+    assert (found.process.pid, found.process.inner_pid) == (PID, 7)
 
 
 @pytest.mark.process
 def test_a_container_that_one_of_its_processes_names_is_known_by_its_cgroup(
-    world: AttributionWorld, proc: FakeProc
+    world: World,
 ) -> None:
-    proc.put(PID, cgroup=pod_path())  # a chroot
-    proc.put(PID - 1, cgroup=pod_path(), mounts=mount_line(f"{TOP}/aaa/limits"))  # its parent
+    world.proc.put(PID, cgroup=pod_path())  # a chroot
+    world.proc.put(PID - 1, cgroup=pod_path(), mounts=A)  # its parent
     sibling = pod_path().replace("c" * 64, "d" * 64)
-    proc.put(PID + 1, cgroup=sibling)
+    world.proc.put(PID + 1, cgroup=sibling)
 
     found = world.belongings.of([PID, PID + 1], HELD)
 
     assert (found[PID].allocation_id, found[PID].source) == ("aaa", AttributionSource.CONTAINER)
     assert found[PID].is_certain
     assert found[PID + 1].source is AttributionSource.POD, "it is another container of the pod"
-    proc.put(PID - 1, cgroup=pod_path(OTHER_UID))
+    world.proc.put(PID - 1, cgroup=pod_path(OTHER_UID))
     again = world.look()
-    assert again is not None and again.identity == found[PID].identity
+    assert again.identity == found[PID].identity
 
 
 @pytest.mark.process
 def test_a_process_of_a_pod_is_told_apart_as_soon_as_its_container_is_known(
-    world: AttributionWorld, proc: FakeProc
+    world: World,
 ) -> None:
-    proc.put(PID, cgroup=pod_path())
+    world.proc.put(PID, cgroup=pod_path())
     (before,) = world.belongings.of([PID], HELD).values()
 
-    proc.put(PID + 1, cgroup=pod_path(), mounts=mount_line(f"{TOP}/aaa/limits"))
+    world.proc.put(PID + 1, cgroup=pod_path(), mounts=A)
     world.belongings.of([PID, PID + 1], HELD)
     after = world.belongings.of([PID, PID + 1], HELD)[PID]
 
@@ -173,99 +130,73 @@ def test_a_process_of_a_pod_is_told_apart_as_soon_as_its_container_is_known(
 
 
 def test_a_container_whose_processes_have_the_files_of_two_is_not_known(
-    proc: FakeProc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    world: World,
 ) -> None:
-    world = AttributionWorld(proc, tmp_path / "run", {"aaa": {UID}, "bbb": {UID}})
-    place(world, monkeypatch)
-    for pid, name in ((1, "aaa"), (2, "bbb")):
-        proc.put(pid, cgroup=pod_path(), mounts=mount_line(f"{TOP}/{name}/limits"))
-    proc.put(PID, cgroup=pod_path())
+    world.pods = {"aaa": {UID}, "bbb": {UID}}
+    world.proc.put(PID, cgroup=pod_path())
+    assert world.look().allocation_id == "", "a pod of two slices does not say whose"
 
+    for pid, mounts in ((1, A), (2, B)):
+        world.proc.put(pid, cgroup=pod_path(), mounts=mounts)
     found = world.belongings.of([1, 2, PID], HELD)[PID]
 
     assert (found.allocation_id, found.is_certain) == ("", False)
 
 
-def test_a_pod_of_two_slices_does_not_say_whose(proc: FakeProc, tmp_path: Path) -> None:
-    world = AttributionWorld(proc, tmp_path / "run", {"aaa": {UID}, "bbb": {UID}})
-    proc.put(PID, cgroup=pod_path())
-
-    found = world.look()
-
-    assert found is not None
-    assert found.allocation_id == ""
-
-
-def test_a_process_in_no_pod_belongs_where_its_mapped_files_are(
-    world: AttributionWorld, proc: FakeProc
-) -> None:
+def test_a_process_in_no_pod_belongs_where_its_mapped_files_are(world: World) -> None:
     usage = world.directory / "run-1" / "usage"
     usage.parent.mkdir()
     usage.write_bytes(b"x")
     line = f"7f0000000000-7f0000001000 rw-s 00000000 00:4d {usage.stat().st_ino} {usage}\n"
-    proc.put(PID, maps=line)
+    world.proc.put(PID, maps=line)
     found = world.look()
-    assert found is not None
     assert (found.allocation_id, found.source) == ("run-1", AttributionSource.MAPPED)
 
-    proc.put(PID, maps=line.replace(str(usage.stat().st_ino), "1"))  # another file of that name
-    found = world.look()
-    assert found is not None
-    assert found.allocation_id == ""
-    proc.put(PID, maps=line, cgroup=pod_path("1" * 32))  # a pod's mappings prove nothing
-    found = world.look()
-    assert found is not None
-    assert found.allocation_id == ""
+    world.proc.put(PID, maps=line.replace(str(usage.stat().st_ino), "1"))  # another of its name
+    assert world.look().allocation_id == ""
+    world.proc.put(PID, maps=line, cgroup=pod_path("1" * 32))  # a pod's mappings prove nothing
+    assert world.look().allocation_id == ""
 
 
-def test_a_process_that_is_gone_or_a_zombie_is_nobody(
-    world: AttributionWorld, proc: FakeProc
-) -> None:
-    assert world.look() is None
-    proc.put(PID, state="Z")
-    assert world.look() is None
-    proc.put(PID)
-    (proc.path / str(PID) / "cgroup").unlink()
-    assert world.look() is None
+def test_a_process_that_is_gone_or_a_zombie_is_nobody(world: World) -> None:
+    assert world.belongings.look(PID, HELD) is None
+    world.proc.put(PID, state="Z")
+    assert world.belongings.look(PID, HELD) is None
+    world.proc.put(PID)
+    (world.proc.path / str(PID) / "cgroup").unlink()
+    assert world.belongings.look(PID, HELD) is None
     assert world.belongings.of([PID], HELD) == {}
 
 
-def test_what_is_known_is_not_read_again_until_the_pid_is_anothers(
-    world: AttributionWorld, proc: FakeProc
-) -> None:
-    proc.put(PID, cgroup=pod_path(), mounts=mount_line(f"{TOP}/aaa/limits"))
+def test_what_is_known_is_not_read_again_until_the_pid_is_anothers(world: World) -> None:
+    world.proc.put(PID, cgroup=pod_path(), mounts=A)
     assert world.belongings.of([PID], HELD)[PID].allocation_id == "aaa"
 
-    (proc.path / str(PID) / "mountinfo").unlink()
+    (world.proc.path / str(PID) / "mountinfo").unlink()
     assert world.belongings.of([PID], HELD)[PID].allocation_id == "aaa"
 
-    proc.put(PID, start=2000)  # the same pid, another process
+    world.proc.put(PID, start=2000)  # the same pid, another process
     assert world.belongings.of([PID], HELD)[PID].allocation_id == ""
 
 
-def test_a_name_with_brackets_hides_neither_state_nor_start(
-    world: AttributionWorld, proc: FakeProc
-) -> None:
-    proc.put(PID, command="a) R 1 (\x1b[2J", start=5)
+def test_a_name_with_brackets_hides_neither_state_nor_start(world: World) -> None:
+    world.proc.put(PID, command="a) R 1 (\x1b[2J", start=5)
 
     found = world.look()
 
-    assert found is not None
     assert found.process.command == "a) R 1 (?[2J"
     assert found.process.start_time_ticks == 5
 
 
 def test_mounts_beyond_the_bound_are_left_out(
-    world: AttributionWorld, proc: FakeProc, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, flood = mount_line(f"{TOP}/aaa/limits"), mount_line("/x" * 50, "/y" * 50)
-    proc.put(PID, cgroup=pod_path(), mounts=first + flood * 100)
+    world.proc.put(PID, cgroup=pod_path(), mounts=first + flood * 100)
     monkeypatch.setattr(procfs, "MOST_BYTES", 1000)
 
-    assert len(list(read_mounts(PID, proc.path))) < 10
-    found = world.look()
-    assert found is not None
-    assert found.allocation_id == "aaa"
+    assert len(list(read_mounts(PID, world.proc.path))) < 10
+    assert world.look().allocation_id == "aaa"
 
 
 def test_a_directory_is_placed_by_the_mount_that_holds_it() -> None:
@@ -286,9 +217,9 @@ def test_a_directory_is_placed_by_the_mount_that_holds_it() -> None:
     assert place_of([], "/run/vgpu") is None
 
 
-def test_escaped_paths_are_read(proc: FakeProc) -> None:
-    proc.put(PID, mounts=mount_line(r"/my\040dir/aaa/limits"))
+def test_escaped_paths_are_read(world: World) -> None:
+    world.proc.put(PID, mounts=mount_line(r"/my\040dir/aaa/limits"))
 
-    present, gone = mounted(read_mounts(PID, proc.path), (DEVICE, "/my dir"))
+    present, gone = mounted(read_mounts(PID, world.proc.path), (DEVICE, "/my dir"))
 
     assert (present, gone) == ({"aaa"}, set())

@@ -82,15 +82,6 @@ def test_only_what_was_there_all_the_time_is_steady() -> None:
     assert steady.note("b", STEADY_S + 2.7, 9) is None
 
 
-def test_a_single_look_without_it_begins_the_window_anew() -> None:
-    steady = Steady()
-    for t in range(4):
-        steady.note("a", float(t), 5)
-    steady.note("a", 4.0, 0)
-
-    assert [steady.note("a", 4.0 + t, 5) for t in (1.0, 2.0, 3.0)] == [0, 0, 5]
-
-
 def test_looks_far_apart_say_nothing_of_the_time_between() -> None:
     steady = Steady()
     steady.note("a", 0.0, 5)

@@ -1,6 +1,5 @@
 """The watch, look by look, over a fake NVML and a fake ``/proc`` with the files of real slices."""
 
-import logging
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,42 +25,23 @@ from support.node.watch_world import (
     OTHER_GPU,
     STRAY,
     WatchWorld,
-    messages,
-    notices,
 )
 
 OWNER = Owner("ns", "pod-a", "c")
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchWorld:
-    world = WatchWorld(tmp_path, monkeypatch)
-    world.add()
-    return world
-
-
-@pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "deviceplugin")
-    return caplog
-
-
-def test_an_honest_process_is_nobodys_business(
-    world: WatchWorld, told: pytest.LogCaptureFixture
-) -> None:
+def test_an_honest_process_is_nobodys_business(world: WatchWorld) -> None:
     world.write_ledger(2 * GIB, KNOWN)
     world.put(KNOWN, 2 * GIB)
 
     world.look(10)
 
     assert world.charged() == 0
-    assert messages(told) == []
+    assert world.messages == []
     assert world.reads == 10  # nothing was in doubt
 
 
-def test_a_steady_excess_is_charged_after_two_seconds_and_told_once(
-    world: WatchWorld, told: pytest.LogCaptureFixture
-) -> None:
+def test_a_steady_excess_is_charged_after_two_seconds_and_told_once(world: WatchWorld) -> None:
     world.write_ledger(GIB, KNOWN)
     world.put(KNOWN, 3 * GIB)
 
@@ -73,27 +53,25 @@ def test_a_steady_excess_is_charged_after_two_seconds_and_told_once(
     world.look(5)
 
     assert world.charged() == charged
-    assert messages(told) == ["unaccounted GPU memory is charged"]
+    assert world.messages == ["unaccounted GPU memory is charged"]
     world.put(KNOWN, GIB)
     world.look(1)
     assert world.charged() == 0
-    assert messages(told) == ["unaccounted GPU memory is charged", "unaccounted GPU memory is gone"]
+    assert world.messages == ["unaccounted GPU memory is charged", "unaccounted GPU memory is gone"]
     more = (
         f"its processes hold {format_size(charged)} of GPU {GPU} that the shim does not count "
         "(0 B before); this is charged to its slice"
     )
     gone = f"its processes hold no memory of GPU {GPU} any more that the shim does not count"
-    assert notices(told) == [
+    assert world.notices == [
         Notice(EventReason.UNACCOUNTED_MEMORY, more, OWNER),
         Notice(EventReason.UNACCOUNTED_MEMORY_GONE, gone, OWNER),
     ]
     world.look(5)
-    assert len(messages(told)) == 2
+    assert len(world.messages) == 2
 
 
-def test_memory_that_comes_and_goes_between_readings_is_no_excess(
-    world: WatchWorld, told: pytest.LogCaptureFixture
-) -> None:
+def test_memory_that_comes_and_goes_between_readings_is_no_excess(world: WatchWorld) -> None:
     world.write_ledger(GIB, KNOWN)
     world.put(KNOWN, GIB)
     reads = 0
@@ -110,11 +88,11 @@ def test_memory_that_comes_and_goes_between_readings_is_no_excess(
         world.look(1)
 
     assert world.charged() == 0
-    assert messages(told) == []
+    assert world.messages == []
 
 
 @pytest.mark.parametrize(
-    ("measured_ns", "block_bytes", "told"),
+    ("measured_ns", "block_bytes", "sizes"),
     [
         (0, 0, None),
         (1000, 2 * MIB, Sizes(518 * MIB, 2 * MIB)),
@@ -126,7 +104,7 @@ def test_memory_that_comes_and_goes_between_readings_is_no_excess(
     ],
 )
 def test_what_a_container_measured_is_told_with_what_it_holds(
-    world: WatchWorld, measured_ns: int, block_bytes: int, told: Sizes | None
+    world: WatchWorld, measured_ns: int, block_bytes: int, sizes: Sizes | None
 ) -> None:
     world.write_ledger(2 * GIB, KNOWN)
     world.write_sizes(518 * MIB, measured_ns, block_bytes)
@@ -134,7 +112,7 @@ def test_what_a_container_measured_is_told_with_what_it_holds(
 
     world.look(1)
 
-    assert world.sizes == ([MeasuredSizes("a", GPU, told, 2 * GIB)] if told else [])
+    assert world.sizes == ([MeasuredSizes("a", GPU, sizes, 2 * GIB)] if sizes else [])
 
 
 def test_a_slice_that_was_lowered_may_hold_what_it_had(world: WatchWorld) -> None:
@@ -150,7 +128,7 @@ def test_a_slice_that_was_lowered_may_hold_what_it_had(world: WatchWorld) -> Non
 
 
 def test_a_process_that_the_ledger_does_not_know_bypasses_and_is_not_ended(
-    world: WatchWorld, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    world: WatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "end", lambda *_: pytest.fail("it is only to be reported"))
     world.write_ledger(GIB, KNOWN)
@@ -161,23 +139,25 @@ def test_a_process_that_the_ledger_does_not_know_bypasses_and_is_not_ended(
 
     (found,) = world.watch.findings.bypassing
     assert (found.pid, found.allocation_id, found.owner) == (STRAY, "a", OWNER)
-    assert messages(told) == ["unaccounted GPU memory is charged", "process bypasses the shim"]
+    assert world.messages == ["unaccounted GPU memory is charged", "process bypasses the shim"]
     text = (
         f"process {STRAY} ({found.command}) uses 1 GiB of GPU {GPU} without the shim, so outside "
         "its slice"
     )
-    assert notices(told)[1] == Notice(EventReason.SHIM_BYPASSED, text, OWNER)
+    assert world.notices[1] == Notice(EventReason.SHIM_BYPASSED, text, OWNER)
 
 
+@pytest.mark.parametrize("inner_pid", [1, KNOWN])
 @pytest.mark.parametrize("tells_namespace", [True, False])
 def test_a_process_with_the_pid_of_an_honest_one_in_its_namespace_bypasses_all_the_same(
-    world: WatchWorld, tells_namespace: bool
+    world: WatchWorld, tells_namespace: bool, inner_pid: int
 ) -> None:
     """Without namespaces, as an older shim writes it, the start time tells them apart."""
-    world.put(KNOWN, GIB, inner_pid=1, start=700, tells_namespace=tells_namespace)
-    world.put(STRAY, GIB, inner_pid=1, start=701, tells_namespace=tells_namespace)
+    for pid, start in ((KNOWN, 700), (STRAY, 701)):
+        inner = {"inner_pid": inner_pid, "tells_namespace": tells_namespace}
+        world.put(pid, GIB, "a", start=start, **inner)
     namespace = world.proc.namespace(KNOWN) if tells_namespace else 0
-    world.write_ledger(GIB, 1, start=700, namespace=namespace)
+    world.write_ledger(GIB, inner_pid, start=700, namespace=namespace)
 
     world.look(6)
 
@@ -185,7 +165,7 @@ def test_a_process_with_the_pid_of_an_honest_one_in_its_namespace_bypasses_all_t
 
 
 def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
-    world: WatchWorld, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    world: WatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "end", lambda *_: pytest.fail("it may hold nothing"))
     world.watch.follow_policy(WatchPolicy.TERMINATE)
@@ -195,14 +175,12 @@ def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
 
     assert world.charged() == 0
     assert [each.memory_bytes for each in world.watch.findings.bypassing] == [None]
-    (record,) = told.records
+    (record,) = world.log.records
     assert record.fields["bytes"] == "unknown"  # type: ignore[attr-defined]
     assert "uses memory of GPU" in record.notice.text  # type: ignore[attr-defined]
 
 
-def test_a_process_whose_cgroup_is_gone_disturbs_nobody(
-    world: WatchWorld, told: pytest.LogCaptureFixture
-) -> None:
+def test_a_process_whose_cgroup_is_gone_disturbs_nobody(world: WatchWorld) -> None:
     world.memory[4711] = GIB
     world.tell_nvml()
     world.write_ledger(GIB, KNOWN)
@@ -213,7 +191,7 @@ def test_a_process_whose_cgroup_is_gone_disturbs_nobody(
     world.tell_nvml()
     world.look(20)
 
-    assert messages(told) == []
+    assert world.messages == []
     assert world.watch.findings.problem == ""
 
 
@@ -232,30 +210,28 @@ def test_a_process_on_a_gpu_of_which_it_has_no_slice_bypasses(world: WatchWorld)
 
 
 def test_a_mps_server_is_nobodys_and_another_stranger_is_told_of(
-    world: WatchWorld, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    world: WatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "program_name", lambda pid: "nvidia-cuda-mps-server")
     world.gpus[GPU] = True
     world.put(STRAY, GIB, name="")
     world.look()
-    assert messages(told) == []
+    assert world.messages == []
 
     world.gpus[GPU] = False
     world.look()
-    assert messages(told) == ["process without an allocation uses a GPU"]
+    assert world.messages == ["process without an allocation uses a GPU"]
     (seen,) = world.watch.findings.foreign
     text = f"{seen.described()}, and belongs to no container with a slice"
-    assert notices(told) == [Notice(EventReason.FOREIGN_GPU_PROCESS, text, THIS_NODE)]
+    assert world.notices == [Notice(EventReason.FOREIGN_GPU_PROCESS, text, THIS_NODE)]
 
 
-def test_a_ledger_that_is_missing_accuses_nobody(
-    world: WatchWorld, told: pytest.LogCaptureFixture
-) -> None:
+def test_a_ledger_that_is_missing_accuses_nobody(world: WatchWorld) -> None:
     (world.allocations / "a" / "usage").unlink()  # no container can
     world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(KNOWN, 8 * GIB)
     world.look()
-    assert messages(told) == []
+    assert world.messages == []
 
     world.put(KNOWN, 10 * GIB)
     world.look()
@@ -297,7 +273,6 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize(("damage", "what"), DAMAGES.values(), ids=DAMAGES.keys())
 def test_a_damaged_usage_next_to_whole_limits_is_a_finding(
     world: WatchWorld,
-    told: pytest.LogCaptureFixture,
     damage: Callable[[Path], object],
     what: str,
 ) -> None:
@@ -313,13 +288,13 @@ def test_a_damaged_usage_next_to_whole_limits_is_a_finding(
     (found,) = world.watch.findings.damaged
     assert (found.allocation_id, found.owner) == ("a", OWNER)
     assert what in found.what
-    assert messages(told) == ["a container's usage file is damaged"]
-    (notice,) = notices(told)
+    assert world.messages == ["a container's usage file is damaged"]
+    (notice,) = world.notices
     assert notice is not None
     assert (notice.reason, notice.subject) == (EventReason.USAGE_DAMAGED, OWNER)
     assert found.what in notice.text
     world.look(4)
-    assert len(messages(told)) == 1
+    assert len(world.messages) == 1
 
     os.truncate(usage, len(whole))
     overwrite(usage, 0, whole)
@@ -327,7 +302,7 @@ def test_a_damaged_usage_next_to_whole_limits_is_a_finding(
     assert not world.watch.findings.damaged
 
 
-def test_a_container_gains_nothing_by_damaging_and_mending_its_usage_in_turns(
+def test_a_container_gains_nothing_by_damaging_its_usage_now_and_then(
     world: WatchWorld,
 ) -> None:
     usage = world.allocations / "a" / "usage"
@@ -343,33 +318,17 @@ def test_a_container_gains_nothing_by_damaging_and_mending_its_usage_in_turns(
     assert [each.pid for each in world.watch.findings.bypassing] == [STRAY]
 
 
-def test_a_pid_of_its_own_namespace_does_not_make_a_process_a_known_one(
-    world: WatchWorld,
-) -> None:
-    world.write_ledger(GIB, KNOWN, start=1000)
-    world.put(KNOWN, GIB, start=1000)
-    world.put(STRAY, GIB, inner_pid=KNOWN, start=2000)
-
-    world.look()
-
-    assert [each.pid for each in world.watch.findings.bypassing] == [STRAY]
-
-
-def test_processes_with_files_from_before_are_not_accused(
-    world: WatchWorld, told: pytest.LogCaptureFixture
-) -> None:
+def test_processes_with_files_from_before_are_not_accused(world: WatchWorld) -> None:
     world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(KNOWN, 4 * GIB, mounts=mount_line("/allocations/a/limits//deleted"))
 
     world.look()
 
-    assert messages(told) == []
+    assert world.messages == []
     assert world.charged() == 0
 
 
-def test_pids_of_another_namespace_are_said_once_and_charges_taken_back(
-    world: WatchWorld, told: pytest.LogCaptureFixture
-) -> None:
+def test_pids_of_another_namespace_are_said_once_and_charges_taken_back(world: WatchWorld) -> None:
     world.set_unaccounted({"a": {GPU: GIB}})
     world.watch._blindness = PidVisibility(is_possible=True)
     world.memory[4711] = GIB
@@ -377,7 +336,7 @@ def test_pids_of_another_namespace_are_said_once_and_charges_taken_back(
 
     world.look(10)
 
-    assert messages(told).count("the process watch cannot see the GPUs' processes") == 1
+    assert world.messages.count("the process watch cannot see the GPUs' processes") == 1
     assert "pid 4711" in world.watch.findings.problem
     assert world.charged() == 0
     world.write_ledger(GIB, KNOWN)
@@ -386,30 +345,24 @@ def test_pids_of_another_namespace_are_said_once_and_charges_taken_back(
     assert world.watch.findings.problem == ""
 
 
-def test_an_nvml_that_lists_nothing_while_ledgers_are_full_is_blind(world: WatchWorld) -> None:
-    world.watch._blindness = PidVisibility(is_possible=True)
-    world.write_ledger(GIB, KNOWN)
-
-    world.look(10)
-
-    assert "NVML lists no process" in world.watch.findings.problem
-
-
-def test_an_nvml_that_lists_nothing_while_the_gpu_is_full_is_blind(world: WatchWorld) -> None:
-    world.watch._blindness = PidVisibility(is_possible=True)
-    world.readings[GPU] = GpuReading({}, None, 30 * MIB)  # the driver's own
-    world.look(10)
-    assert world.watch.findings.problem == ""
-
-    world.readings[GPU] = GpuReading({}, None, GIB)
-    world.look(10)
-
-    assert "NVML lists no process" in world.watch.findings.problem
-
-
-def test_a_broken_nvml_is_said_once_and_changes_nothing(
-    world: WatchWorld, told: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("in_ledger", "used_bytes", "is_blind"),
+    [(GIB, 0, True), (0, 30 * MIB, False), (0, GIB, True)],
+    ids=["ledgers are full", "the driver's own", "the GPU is full"],
+)
+def test_an_nvml_that_lists_nothing_while_memory_is_used_is_blind(
+    world: WatchWorld, in_ledger: int, used_bytes: int, is_blind: bool
 ) -> None:
+    world.watch._blindness = PidVisibility(is_possible=True)
+    world.write_ledger(in_ledger, KNOWN)
+    world.readings[GPU] = GpuReading({}, None, used_bytes)
+
+    world.look(10)
+
+    assert ("NVML lists no process" in world.watch.findings.problem) is is_blind
+
+
+def test_a_broken_nvml_is_said_once_and_changes_nothing(world: WatchWorld) -> None:
     world.set_unaccounted({"a": {GPU: GIB}})
     world.broken = InventoryError("NVML is gone")
     with pytest.raises(InventoryError):
@@ -417,9 +370,9 @@ def test_a_broken_nvml_is_said_once_and_changes_nothing(
     for _ in range(3):
         world.watch._say_problem("NVML is gone")
 
-    assert messages(told) == ["the process watch cannot see the GPUs' processes"]
+    assert world.messages == ["the process watch cannot see the GPUs' processes"]
     reason = EventReason.PROCESS_WATCH_UNAVAILABLE
-    assert notices(told) == [Notice(reason, "NVML is gone", THIS_NODE)]
+    assert world.notices == [Notice(reason, "NVML is gone", THIS_NODE)]
     assert world.charged() == GIB
     world.broken = None
     world.look(1)

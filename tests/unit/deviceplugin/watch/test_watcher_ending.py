@@ -1,11 +1,9 @@
 """Whom the watch ends where the policy says `terminate`, and whom not."""
 
-import logging
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,46 +13,33 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import EventReason
 from deviceplugin.watch import procfs
 from support.node.fake_proc import OTHER_UID, mount_line, pod_path
-from support.node.watch_world import GIB, KNOWN, WatchWorld, messages, notices
+from support.node.watch_world import GIB, KNOWN, WatchWorld
 from support.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.process
 
+Victim = subprocess.Popen[bytes]
 KILLED = EventReason.BYPASSING_PROCESS_KILLED
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> WatchWorld:
-    world = WatchWorld(tmp_path, monkeypatch)
-    world.add()
-    return world
-
-
-@pytest.fixture
-def told(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
-    caplog.set_level(logging.INFO, "deviceplugin")
-    return caplog
-
-
-@pytest.fixture
-def victim() -> Iterator[subprocess.Popen[bytes]]:
+def victim(world: WatchWorld) -> Iterator[Victim]:
+    """A process where the policy says `terminate`."""
+    world.watch.follow_policy(WatchPolicy.TERMINATE)
     process = subprocess.Popen(["sleep", "60"])
     yield process
     process.kill()
     process.wait()
 
 
-def ended(process: subprocess.Popen[bytes], within_s: float = 0.2) -> bool:
+def ended(process: Victim, within_s: float = 0.2) -> bool:
     try:
         return process.wait(within_s) == -signal.SIGKILL
     except subprocess.TimeoutExpired:
         return False
 
 
-def test_terminate_ends_the_bypassing_process_alone(
-    world: WatchWorld, told: pytest.LogCaptureFixture, victim: subprocess.Popen[bytes]
-) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+def test_terminate_ends_the_bypassing_process_alone(world: WatchWorld, victim: Victim) -> None:
     world.put(victim.pid, GIB)
 
     world.look(2)
@@ -62,8 +47,8 @@ def test_terminate_ends_the_bypassing_process_alone(
     world.look(2)
 
     assert ended(victim, PATIENCE_S)
-    assert "process killed: it bypassed the shim" in messages(told)
-    (killed,) = [n for n in notices(told) if n and n.reason is KILLED]
+    assert "process killed: it bypassed the shim" in world.messages
+    (killed,) = [n for n in world.notices if n and n.reason is KILLED]
     assert f"process {victim.pid} " in killed.text and killed.text.endswith(", and was killed")
     assert killed.subject == Owner("ns", "pod-a", "c")
     assert world.watch.findings.ended == 1
@@ -79,11 +64,10 @@ CHANGES = {
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
 def test_what_has_changed_since_is_not_ended(
     world: WatchWorld,
-    victim: subprocess.Popen[bytes],
+    victim: Victim,
     monkeypatch: pytest.MonkeyPatch,
     change: dict[str, Any],
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(victim.pid, GIB)
     world.look(2)
     real = procfs.end
@@ -99,8 +83,7 @@ def test_what_has_changed_since_is_not_ended(
     assert world.watch.findings.ended == 0
 
 
-def test_a_new_name_does_not_save_it(world: WatchWorld, victim: subprocess.Popen[bytes]) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+def test_a_new_name_does_not_save_it(world: WatchWorld, victim: Victim) -> None:
     for number in range(4):
         world.put(victim.pid, GIB, command=f"name-{number}")
         world.look(1)
@@ -109,10 +92,7 @@ def test_a_new_name_does_not_save_it(world: WatchWorld, victim: subprocess.Popen
 
 
 @pytest.mark.parametrize("size", [0, 100])
-def test_who_damages_its_usage_is_ended(
-    world: WatchWorld, victim: subprocess.Popen[bytes], size: int
-) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+def test_who_damages_its_usage_is_ended(world: WatchWorld, victim: Victim, size: int) -> None:
     world.write_ledger(GIB, victim.pid)
     world.put(victim.pid, GIB)
     world.look()
@@ -127,9 +107,8 @@ def test_who_damages_its_usage_is_ended(
 
 
 def test_who_left_its_mounts_behind_is_ended_as_its_container_is_known(
-    world: WatchWorld, victim: subprocess.Popen[bytes]
+    world: WatchWorld, victim: Victim
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(victim.pid, GIB, mounts="")
     mounts = mount_line("/allocations/a/limits")
     world.proc.put(KNOWN, cgroup=pod_path(), mounts=mounts)  # its shell, which uses no GPU
@@ -140,9 +119,8 @@ def test_who_left_its_mounts_behind_is_ended_as_its_container_is_known(
 
 
 def test_who_leaves_its_mounts_behind_while_it_is_looked_at_is_ended(
-    world: WatchWorld, victim: subprocess.Popen[bytes]
+    world: WatchWorld, victim: Victim
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
     world.put(victim.pid, GIB)
     world.look(2)
 
@@ -152,10 +130,7 @@ def test_who_leaves_its_mounts_behind_while_it_is_looked_at_is_ended(
     assert ended(victim, PATIENCE_S)
 
 
-def test_who_only_its_pod_speaks_for_is_not_ended(
-    world: WatchWorld, victim: subprocess.Popen[bytes]
-) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+def test_who_only_its_pod_speaks_for_is_not_ended(world: WatchWorld, victim: Victim) -> None:
     world.put(victim.pid, GIB, mounts="")
 
     world.look(6)
@@ -165,10 +140,7 @@ def test_who_only_its_pod_speaks_for_is_not_ended(
     assert not ended(victim)
 
 
-def test_a_process_of_no_allocation_is_never_ended(
-    world: WatchWorld, victim: subprocess.Popen[bytes]
-) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+def test_a_process_of_no_allocation_is_never_ended(world: WatchWorld, victim: Victim) -> None:
     world.put(victim.pid, GIB, name="")
 
     world.look(6)

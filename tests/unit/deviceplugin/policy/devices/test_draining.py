@@ -1,6 +1,5 @@
 """Which sharing is in force while slices of an earlier config live: pure, GPU by GPU."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -10,45 +9,28 @@ from hypothesis import strategies as st
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.fractional import Placement
-from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.units import Half, gpu_of, unit_name
+from deviceplugin.model.units import Half, gpu_of
 from deviceplugin.policy.devices import offer
 from deviceplugin.policy.devices.draining import changes, draining, in_force
 from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.pairing import implicit_units, pairing
-from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
+from support.node.units import GIB, NOW, holding, names, preferred
+from support.node.units import shared_gpu as shared
 
-GIB = 1 << 30
-NOW = 1000.0
 VGPU, MPS = Family.VGPU, Family.MPS
-GPUS = tuple(Gpu(n, f"GPU-{n}", "test", 16 * GIB) for n in range(3))
+GPUS = tuple(shared(n).gpu for n in range(3))
 
 
-def shared(number: int, family: Family = VGPU, unit_bytes: int = GIB) -> SharedGpu:
-    return SharedGpu(GPUS[number], family, unit_bytes, ComputeMode.STRICT)
+def held(number: int, name: str = "a", family: Family = VGPU, unit_bytes: int = GIB) -> Allocation:
+    how = {"settled": True, "compute": ComputeMode.ELASTIC}
+    uuid = f"GPU-{number}"
+    return holding(name, range(10), range(2), uuid, family=family, unit_bytes=unit_bytes, **how)
 
 
 def layout(*gpus: SharedGpu) -> Layout:
     return Layout("nvidia.com", gpus)
-
-
-def names(number: int, half: Half, numbers: Sequence[int]) -> tuple[str, ...]:
-    return tuple(unit_name(f"GPU-{number}", half, n) for n in numbers)
-
-
-def held(number: int, name: str = "a", family: Family = VGPU, unit_bytes: int = GIB) -> Allocation:
-    return Allocation(
-        name,
-        family,
-        f"GPU-{number}",
-        unit_bytes,
-        core=names(number, Half.CORE, range(10)),
-        memory=names(number, Half.MEMORY, range(2)),
-        settled=True,
-        compute=ComputeMode.ELASTIC,
-    )
 
 
 def test_without_slices_and_with_those_that_fit_the_config_holds_at_once() -> None:
@@ -99,13 +81,6 @@ def test_what_drains_keeps_the_concurrency_of_its_slices_and_says_so() -> None:
     }
 
 
-def test_going_back_ends_the_draining_at_once() -> None:
-    book = AllocationBook.of([held(0)])
-    assert in_force(layout(shared(0, MPS)), GPUS, book).gpus[0].drains
-
-    assert in_force(layout(shared(0)), GPUS, book) == layout(shared(0))
-
-
 def test_free_units_of_a_gpu_that_drains_are_withdrawn_and_held_ones_never() -> None:
     book = AllocationBook.of([held(0)])
     now = in_force(layout(shared(0, MPS), shared(1)), GPUS, book)
@@ -121,19 +96,13 @@ def test_units_of_two_sizes_in_one_family_are_never_added_up() -> None:
     """GPU 0 drains with 16 units of 1 GiB; GPU 1 has 8 of 2 GiB."""
     book = AllocationBook.of([held(0)])
     now = in_force(layout(shared(0, VGPU, 2 * GIB), shared(1, VGPU, 2 * GIB)), GPUS, book)
-    free = [
-        unit
-        for unit, _ in offer.advertised(now, VGPU, Half.MEMORY)
-        if book.is_free(unit) and unit not in offer.withdrawn(now, book)
-    ]
-
-    chosen = prefer(now, book, UnitRequest(VGPU, Half.MEMORY, free, (), 8), NOW)
+    chosen = preferred(now, book, Half.MEMORY, 8)
 
     assert {gpu_of(unit) for unit in chosen} == {"GPU-1"}
     fresh = pairing.allocate(now, book, VGPU, Half.MEMORY, chosen, NOW, "new")
     assert fresh.memory_bytes == 16 * GIB
     with pytest.raises(AllocationRefused, match="not all of several; a GPU has 8"):
-        prefer(now, book, UnitRequest(VGPU, Half.MEMORY, free, (), 9), NOW)
+        preferred(now, book, Half.MEMORY, 9)
 
 
 def test_nothing_new_comes_to_a_gpu_that_drains() -> None:
@@ -143,7 +112,7 @@ def test_nothing_new_comes_to_a_gpu_that_drains() -> None:
     with pytest.raises(AllocationRefused, match="still carries slices of the sharing it had"):
         pairing.allocate(now, book, VGPU, Half.CORE, ["GPU-0::c50"], NOW, "new")
     with pytest.raises(AllocationRefused, match="no GPU of this node is offered for it"):
-        prefer(now, book, UnitRequest(VGPU, Half.CORE, ["GPU-0::c50"], (), 1), NOW)
+        preferred(now, book, Half.CORE, 1, ["GPU-0::c50"])
     with pytest.raises(AllocationRefused, match="names units that are not offered"):
         pairing.allocate(now, book, MPS, Half.CORE, ["GPU-0::c50"], NOW, "new")
 
@@ -154,7 +123,7 @@ def test_a_container_whose_first_half_was_there_before_still_gets_the_second() -
     now = in_force(layout(shared(0, VGPU, 2 * GIB), shared(1, VGPU, 2 * GIB)), GPUS, book)
     offered = [*names(0, Half.MEMORY, range(16)), *names(1, Half.MEMORY, range(8))]
 
-    chosen = prefer(now, book, UnitRequest(VGPU, Half.MEMORY, offered, (), 12), NOW)
+    chosen = preferred(now, book, Half.MEMORY, 12, offered)
     whole = pairing.allocate(now, book, VGPU, Half.MEMORY, chosen, NOW, "new")
 
     assert whole.allocation_id == "a"

@@ -4,50 +4,30 @@ from dataclasses import replace
 
 import pytest
 
-from deviceplugin.inventory.nvml import Gpu
 from deviceplugin.model.allocations import Allocation, AllocationBook
 from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.devices.exclusive_gpu import clients_most, is_exclusive, under_mps
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.policy.limits.raise_permission import not_permitted
 from deviceplugin.policy.limits.raise_units import RaiseRoom
 from deviceplugin.policy.limits.resolver import resolve
 from deviceplugin.policy.pairing import pairing
-from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family
+from support.node.units import GIB, NOW, holding, layout_of, preferred
 
-GIB = 1 << 30
-NOW = 1000.0
 A, B = "GPU-0", "GPU-1"
 
 
-def layout_of(count: int = 2, major: int | None = None, memory_gib: int = 80) -> Layout:
-    gpus = tuple(
-        SharedGpu(
-            Gpu(i, f"GPU-{i}", "test", memory_gib * GIB, compute_major=major),
-            Family.MPS,
-            GIB,
-            ComputeMode.STRICT,
-        )
-        for i in range(count)
-    )
-    return Layout("nvidia.com", gpus)
+def mps_layout(count: int = 2, major: int | None = None) -> Layout:
+    return layout_of(*[80] * count, family=Family.MPS, major=major)
 
 
 def held(name: str, *uuids: str, core: range = range(100), memory: range = range(8)) -> Allocation:
-    return Allocation(
-        name,
-        Family.MPS,
-        uuids[0],
-        GIB,
-        settled=True,
-        core=tuple(unit_name(u, Half.CORE, n) for u in uuids for n in core),
-        memory=tuple(unit_name(u, Half.MEMORY, n) for u in uuids for n in memory),
-    )
+    return holding(name, core, memory, *uuids, family=Family.MPS, settled=True)
 
 
 def test_all_core_units_of_its_gpus_are_whole_gpus_with_any_memory() -> None:
@@ -60,65 +40,47 @@ def test_all_core_units_of_its_gpus_are_whole_gpus_with_any_memory() -> None:
 
 def test_a_gpu_that_somebody_has_whole_is_not_under_mps_until_he_ends() -> None:
     book = AllocationBook.of([held("whole", A)])
-    assert under_mps(layout_of(), book, {}) == {B: False}
+    assert under_mps(mps_layout(), book, {}) == {B: False}
 
     book.drop("whole")
     book.put(held("part", B, core=range(30)))
 
-    assert under_mps(layout_of(), book, {}) == {A: False, B: True}
+    assert under_mps(mps_layout(), book, {}) == {A: False, B: True}
 
 
 def test_of_a_pods_containers_the_one_that_was_let_start_last_decides() -> None:
     init, main = held("init", A, core=range(50)), held("main", A)
     book = AllocationBook.of([init, main])
-    assert A in under_mps(layout_of(), book, {})  # the init container is first
+    assert A in under_mps(mps_layout(), book, {})  # the init container is first
 
-    assert A in under_mps(layout_of(), book, {A: "init"})
-    assert A not in under_mps(layout_of(), book, {A: "main"})
+    assert A in under_mps(mps_layout(), book, {A: "init"})
+    assert A not in under_mps(mps_layout(), book, {A: "main"})
 
     # and for an agent that was started since, what is on record
     assert A not in under_mps(
-        layout_of(), AllocationBook.of([init, replace(main, started=True)]), {}
+        mps_layout(), AllocationBook.of([init, replace(main, started=True)]), {}
     )
 
 
 def test_a_gpu_keeps_the_sharing_of_the_slices_it_carries() -> None:
-    moved = Layout("nvidia.com", layout_of().gpus[1:])  # GPU A is not of family mps any more
+    moved = Layout("nvidia.com", mps_layout().gpus[1:])  # GPU A is not of family mps any more
     assert under_mps(moved, AllocationBook.of([held("old", A, core=range(5))]), {}) == {
         A: True,
         B: False,
     }
 
     other = replace(held("vgpu", A, core=range(5)), family=Family.VGPU)
-    assert under_mps(layout_of(), AllocationBook.of([other]), {}) == {B: False}
-
-
-def test_whole_gpus_are_given_and_only_free_ones() -> None:
-    layout, book = layout_of(), AllocationBook()
-    offered = [unit_name(u, Half.CORE, n) for u in (A, B) for n in range(100)]
-    two = prefer(layout, book, UnitRequest(Family.MPS, Half.CORE, offered, (), 200), NOW)
-    assert is_exclusive(pairing.allocate(layout, book, Family.MPS, Half.CORE, two, NOW, "two"))
-
-    book.put(held("part", A, core=range(1), memory=range(1)))
-    left = [unit for unit in offered if book.is_free(unit)]
-
-    with pytest.raises(AllocationRefused, match="mps-core: 200"):
-        prefer(layout, book, UnitRequest(Family.MPS, Half.CORE, left, (), 200), NOW)
-    (one,) = {
-        u.split("::")[0]
-        for u in prefer(layout, book, UnitRequest(Family.MPS, Half.CORE, left, (), 100), NOW)
-    }
-    assert one == B
+    assert under_mps(mps_layout(), AllocationBook.of([other]), {}) == {B: False}
 
 
 @pytest.mark.parametrize(("major", "most"), [(6, 16), (7, 48), (9, 48), (None, 48)])
 def test_a_gpu_carries_as_many_slices_as_it_takes_clients(major: int | None, most: int) -> None:
-    layout, book = layout_of(1, major), AllocationBook()
+    layout, book = mps_layout(1, major), AllocationBook()
     assert clients_most(layout.gpus[0].gpu) == most
 
     def ask() -> Allocation:
         offered = [u for u in (unit_name(A, Half.CORE, n) for n in range(100)) if book.is_free(u)]
-        units = prefer(layout, book, UnitRequest(Family.MPS, Half.CORE, offered, (), 1), NOW)
+        units = preferred(layout, book, Half.CORE, 1, offered)
         number = str(len(book.allocations))
         return pairing.allocate(layout, book, Family.MPS, Half.CORE, units, NOW, number)
 
@@ -132,17 +94,6 @@ def test_a_gpu_carries_as_many_slices_as_it_takes_clients(major: int | None, mos
 
     book.drop("3")
     ask()
-
-
-def test_the_last_slice_still_gets_its_other_half() -> None:
-    layout, book = layout_of(1), AllocationBook()
-    for n in range(48):
-        core = [unit_name(A, Half.CORE, n)]
-        book.put(pairing.allocate(layout, book, Family.MPS, Half.CORE, core, NOW, str(n)))
-        memory = [unit_name(A, Half.MEMORY, n)]
-        book.put(pairing.allocate(layout, book, Family.MPS, Half.MEMORY, memory, NOW, "x"))
-
-    assert len(book.allocations) == 48
 
 
 def test_limits_of_an_exclusive_gpu_name_no_mps_and_keep_the_share() -> None:
@@ -174,7 +125,7 @@ def of_vgpu(allocation: Allocation) -> Allocation:
 def vgpu_layout(count: int = 2) -> Layout:
     gpus = tuple(
         replace(shared, family=Family.VGPU, concurrency=Concurrency.MPS)
-        for shared in layout_of(count).gpus
+        for shared in mps_layout(count).gpus
     )
     return Layout("nvidia.com", gpus)
 
@@ -222,24 +173,3 @@ def test_a_client_of_family_vgpu_has_its_share_and_memory_held_by_the_shim() -> 
     assert (lowered.core_percent, lowered.memory_limit_bytes) == (20, GIB)
     assert one.is_mps_client
     assert not any(each.is_mps_client for each in two)
-
-
-def test_a_gpu_of_family_vgpu_takes_no_more_clients_than_mps() -> None:
-    layout, book = vgpu_layout(1), AllocationBook()
-    by_time = replace(layout.gpus[0], concurrency=Concurrency.TIME_SLICES)
-    for n in range(48):
-        core = [unit_name(A, Half.CORE, n)]
-        given = pairing.allocate(layout, book, Family.VGPU, Half.CORE, core, NOW, str(n))
-        assert given.concurrency is Concurrency.MPS
-        book.put(replace(given, settled=True))
-    free = [unit_name(A, Half.CORE, n) for n in range(48, 100)]
-
-    with pytest.raises(
-        AllocationRefused, match=r"of family vgpu carries 48 slices.*no more client"
-    ):
-        prefer(layout, book, UnitRequest(Family.VGPU, Half.CORE, free, (), 1), NOW)
-    with pytest.raises(AllocationRefused, match=r"carries 48 slices already.*no more clients"):
-        pairing.allocate(layout, book, Family.VGPU, Half.CORE, free[:1], NOW, "more")
-
-    alone = Layout("nvidia.com", (by_time,))
-    assert prefer(alone, book, UnitRequest(Family.VGPU, Half.CORE, free, (), 1), NOW) == free[:1]

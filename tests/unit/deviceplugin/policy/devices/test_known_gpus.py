@@ -1,6 +1,6 @@
 """Which GPUs count when some come, go, fail, are replaced or are cut into other MIG devices."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -27,35 +27,59 @@ def held(*uuids: str) -> Callable[[str], bool]:
 
 
 NOBODY = held()
+NEW = gpu(0, "N")
 
 
 def indexes(known: KnownGpus) -> list[tuple[int, str]]:
     return [(gpu.index, gpu.uuid) for gpu in known.here]
 
 
-def test_what_is_listed_as_before_stays() -> None:
-    before = KnownGpus((A, B))
-
-    assert known_now(before, GpuListing((A, B)), NOBODY) == before
-
-
-def test_a_gpu_that_comes_is_here() -> None:
-    found = known_now(KnownGpus((A,)), GpuListing((A, B)), NOBODY)
-
-    assert found == KnownGpus((A, B))
+def at(*gpus: Gpu) -> tuple[Gpu, ...]:
+    """Returns GPUs with the indexes 0, 1, …"""
+    return tuple(replace(each, index=n) for n, each in enumerate(gpus))
 
 
-def test_what_is_said_anew_of_a_gpu_holds() -> None:
-    newer = replace(A, driver="590.1")
+SILENT, NEWER = replace(A, memory_bytes=0), replace(A, driver="590.1")
+OF_B = gpu(1, "B", part(0, "MIG-b", "B", 1))
+CUT = gpu(0, "A", part(0, "MIG-0"), part(1, "MIG-1"))
+CUT_ANEW, LESS = gpu(0, "A", part(0, "MIG-2")), gpu(0, "A", part(1, "MIG-1"))
+Gpus = tuple[Gpu, ...]
+#: What is known, what NVML lists, what is known then.
+FOUND: dict[str, tuple[Gpus, Gpus, Gpus]] = {
+    "as before": ((A, B), (A, B), (A, B)),
+    "one comes": ((A,), (A, B), (A, B)),
+    "what is said anew of one holds": ((A,), (NEWER,), (NEWER,)),
+    "a memory that was told once stays known": ((A,), (SILENT,), (A,)),
+    "a memory that is told becomes known": ((SILENT,), (A,), (A,)),
+    "others keep their indexes while GPUs only go": ((A, B, C), at(B, C), (A, B, C)),
+    "a MIG device keeps the index of its GPU": (
+        (A, OF_B),
+        (gpu(0, "B", part(0, "MIG-b", "B", 0)),),
+        (A, OF_B),
+    ),
+    "another with its index replaces one": ((A, B), (NEW, B), (NEW, B)),
+    "one goes and another comes": ((A, B), at(B, NEW), at(A, B, NEW)),
+    "one that comes between others": (
+        (A, B),
+        at(A, NEW, B),
+        at(A, B, NEW),
+    ),
+    "another cut": ((CUT,), (CUT_ANEW,), (CUT_ANEW,)),
+    "a MIG device that is on no list": ((CUT,), (LESS,), (LESS,)),
+}
 
-    assert known_now(KnownGpus((A,)), GpuListing((newer,)), NOBODY) == KnownGpus((newer,))
+
+@pytest.mark.parametrize(("before", "listed", "here"), FOUND.values(), ids=FOUND.keys())
+def test_what_was_known_and_what_is_listed_make_what_is_known(
+    before: Gpus, listed: Gpus, here: Gpus
+) -> None:
+    assert known_now(KnownGpus(before), GpuListing(listed), NOBODY) == KnownGpus(here)
 
 
-def test_a_memory_that_was_told_once_stays_known() -> None:
-    silent = replace(A, memory_bytes=0)
+def test_a_gpu_that_is_not_listed_any_more_has_no_index_of_nvmls() -> None:
+    found = known_now(KnownGpus((A, B)), GpuListing(at(B, NEW)), NOBODY)
 
-    assert known_now(KnownGpus((A,)), GpuListing((silent,)), NOBODY) == KnownGpus((A,))
-    assert known_now(KnownGpus((silent,)), GpuListing((A,)), NOBODY) == KnownGpus((A,))
+    assert [gpu.runtime_index for gpu in found.here] == [UNKNOWN_INDEX, 0, 1]
 
 
 @pytest.mark.parametrize("sick", [(), (SickGpu(0, "A", "lost"),), (SickGpu(0, "", "lost"),)])
@@ -66,32 +90,8 @@ def test_a_gpu_that_goes_is_kept(sick: tuple[SickGpu, ...]) -> None:
     assert left_out(found.here, GpuListing((B,), sick)) == {}
 
 
-def test_the_others_keep_their_indexes_while_gpus_only_go() -> None:
-    listing = GpuListing((replace(B, index=0), replace(C, index=1)))
-
-    found = known_now(KnownGpus((A, B, C)), listing, NOBODY)
-
-    assert indexes(found) == [(0, "A"), (1, "B"), (2, "C")]
-
-
-def test_a_mig_device_keeps_the_index_of_its_gpu() -> None:
-    before = gpu(1, "B", part(0, "MIG-b", "B", 1))
-    now = gpu(0, "B", part(0, "MIG-b", "B", 0))
-
-    found = known_now(KnownGpus((A, before)), GpuListing((now,)), NOBODY)
-
-    assert found == KnownGpus((A, before))
-
-
-def test_another_gpu_with_its_index_replaces_one() -> None:
-    found = known_now(KnownGpus((A, B)), GpuListing((gpu(0, "N"), B)), NOBODY)
-
-    assert indexes(found) == [(0, "N"), (1, "B")]
-    assert found.replaced == ()
-
-
 def test_a_replaced_gpu_is_kept_apart_while_containers_hold_it() -> None:
-    listing = GpuListing((gpu(0, "N"), B))
+    listing = GpuListing((NEW, B))
 
     found = known_now(KnownGpus((A, B)), listing, held("A"))
     assert found.replaced == (A,)
@@ -101,31 +101,13 @@ def test_a_replaced_gpu_is_kept_apart_while_containers_hold_it() -> None:
 
 
 def test_a_replaced_gpu_that_comes_back_is_here_and_not_replaced() -> None:
-    found = known_now(KnownGpus((gpu(0, "N"),), (A,)), GpuListing((A, gpu(1, "N"))), held("A"))
+    found = known_now(KnownGpus((NEW,), (A,)), GpuListing(at(A, NEW)), held("A"))
 
-    assert indexes(found) == [(0, "N"), (1, "A")]
-    assert found.replaced == ()
-
-
-def test_the_others_keep_their_indexes_when_one_goes_and_another_comes() -> None:
-    listing = GpuListing((replace(B, index=0), gpu(1, "N")))
-
-    found = known_now(KnownGpus((A, B)), listing, NOBODY)
-
-    assert indexes(found) == [(0, "A"), (1, "B"), (2, "N")]
-    assert [gpu.runtime_index for gpu in found.here] == [UNKNOWN_INDEX, 0, 1]
-
-
-def test_a_gpu_that_comes_between_others_takes_no_index_of_theirs() -> None:
-    listing = GpuListing((A, gpu(1, "N"), replace(B, index=2)))
-
-    found = known_now(KnownGpus((A, B)), listing, NOBODY)
-
-    assert indexes(found) == [(0, "A"), (1, "B"), (2, "N")]
+    assert found == KnownGpus(at(NEW, A))
 
 
 def test_where_the_config_names_others_the_indexes_of_nvml_hold() -> None:
-    listing = GpuListing((replace(B, index=0), replace(C, index=1)))
+    listing = GpuListing(at(B, C))
     before = known_now(KnownGpus((A, B, C)), listing, held("A"))
 
     found = known_now(before, listing, held("A"), keeps_indexes=False)
@@ -134,24 +116,16 @@ def test_where_the_config_names_others_the_indexes_of_nvml_hold() -> None:
     assert [gpu.uuid for gpu in found.replaced] == ["A"]
 
 
-def test_another_cut_of_a_gpu_holds_and_what_is_held_of_the_old_one_is_kept() -> None:
-    before = gpu(0, "A", part(0, "MIG-0"), part(1, "MIG-1"))
-    now = gpu(0, "A", part(0, "MIG-2"))
+def test_what_is_held_of_an_old_cut_is_kept() -> None:
+    found = known_now(KnownGpus((CUT,)), GpuListing((CUT_ANEW,)), held("MIG-1"))
 
-    found = known_now(KnownGpus((before,)), GpuListing((now,)), held("MIG-1"))
-
-    assert found == KnownGpus((now,), (part(1, "MIG-1"),))
+    assert found == KnownGpus((CUT_ANEW,), (part(1, "MIG-1"),))
 
 
-@pytest.mark.parametrize("reported", [("MIG-0",), ()])
-def test_a_sick_mig_device_stays_in_its_gpu(reported: Collection[str]) -> None:
-    before = gpu(0, "A", part(0, "MIG-0"), part(1, "MIG-1"))
-    now = gpu(0, "A", part(1, "MIG-1"))
-    sick = tuple(SickGpu(0, uuid, "lost") for uuid in reported)
+def test_a_sick_mig_device_stays_in_its_gpu() -> None:
+    listing = GpuListing((LESS,), (SickGpu(0, "MIG-0", "lost"),))
 
-    found = known_now(KnownGpus((before,)), GpuListing((now,), sick), NOBODY)
-
-    assert found == KnownGpus((before if reported else now,))
+    assert known_now(KnownGpus((CUT,)), listing, NOBODY) == KnownGpus((CUT,))
 
 
 def test_left_out_is_what_is_on_no_list() -> None:

@@ -2,33 +2,22 @@
 
 import pytest
 
-from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.policy.limits.raise_permission import not_permitted
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
+from support.node.units import GIB, holding
 
-GIB = 1 << 30
 MIB = 1 << 20
 WHO = "team-a/pod/main (allocation id)"
 ALLOWING = LimitRule(allow_raise=True, path="$.limits[0]", line=3)
 FORBIDDING = LimitRule(core_percent=90, path="$.limits[2]", line=7)
 
 
-def allocation(core: int = 40, memory: int = 8, family: Family = Family.VGPU) -> Allocation:
-    return Allocation(
-        "id",
-        family,
-        "GPU-0",
-        GIB,
-        core=tuple(f"GPU-0::c{n}" for n in range(core)),
-        memory=tuple(f"GPU-0::m{n}" for n in range(memory)),
-    )
-
-
 def asked(core: int = 40, memory: int = 8, family: Family = Family.VGPU) -> ContainerLimits:
-    return asked_limits(allocation(core, memory, family), ComputeMode.STRICT)
+    held = holding("id", range(core), range(memory), family=family)
+    return asked_limits(held, ComputeMode.STRICT)
 
 
 def test_only_what_lies_above_the_request_needs_a_permission() -> None:

@@ -3,10 +3,9 @@
 from dataclasses import replace
 
 from deviceplugin.model.allocations import Allocation, AllocationBook
-from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.policy.limits.asked import asked_on
 from deviceplugin.policy.limits.raise_units import (
     RaiseRoom,
@@ -16,13 +15,11 @@ from deviceplugin.policy.limits.raise_units import (
     with_units,
 )
 from deviceplugin.policy.limits.resolver import resolve
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import Family
+from support.node.units import GIB, holding, layout_of
 
-GIB = 1 << 30
 GPU = "GPU-0"
-LAYOUT = Layout(
-    "nvidia.com", (SharedGpu(Gpu(0, GPU, "t", 16 * GIB), Family.VGPU, GIB, ComputeMode.STRICT),)
-)
+LAYOUT = layout_of(16)
 
 
 def units(letter: str, *numbers: int) -> tuple[str, ...]:
@@ -30,14 +27,8 @@ def units(letter: str, *numbers: int) -> tuple[str, ...]:
 
 
 def allocation(name: str, first: int = 0, core: int = 40, memory: int = 8) -> Allocation:
-    return Allocation(
-        name,
-        Family.VGPU,
-        GPU,
-        GIB,
-        core=units("c", *range(first, first + core)),
-        memory=units("m", *range(first // 10, first // 10 + memory)),
-    )
+    memory_first = first // 10
+    return holding(name, range(first, first + core), range(memory_first, memory_first + memory))
 
 
 def fitted(

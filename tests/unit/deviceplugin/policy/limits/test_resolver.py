@@ -11,8 +11,8 @@ from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.policy.limits.raise_units import RaiseRoom, RaiseUnits
 from deviceplugin.policy.limits.resolver import Origin, ResolvedLimits, Source, resolve
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, Family
+from support.node.units import GIB, holding
 
-GIB = 1 << 30
 MIB = 1 << 20
 PLENTY = RaiseRoom(free=RaiseUnits(100, 100))
 WHO = "team-a/pod/main (allocation id)"
@@ -21,15 +21,8 @@ SET, REQUEST, SHARING = Origin(Source.SET), Origin(Source.REQUEST), Origin(Sourc
 
 
 def allocation(family: Family = Family.VGPU, core: int = 40, memory: int = 8) -> Allocation:
-    return Allocation(
-        "id",
-        family,
-        "GPU-0",
-        GIB,
-        core=tuple(f"GPU-0::c{n}" for n in range(core)),
-        memory=tuple(f"GPU-0::m{n}" for n in range(memory)),
-        owner=Owner("team-a", "pod", "main"),
-    )
+    who = Owner("team-a", "pod", "main")
+    return holding("id", range(core), range(memory), family=family, owner=who)
 
 
 def resolved(
@@ -52,14 +45,6 @@ def under(
 ) -> DeviceLimit:
     (device,) = resolved(allocation(family), rule, override, room).limits.devices
     return device
-
-
-def test_units_become_bytes_and_percent() -> None:
-    device = under(None)
-
-    assert (device.memory_limit_bytes, device.core_percent, device.weight) == (8 * GIB, 40, 40)
-    assert device.compute_mode is ComputeMode.STRICT
-    assert device.mps_thread_percentage == device.mps_pinned_bytes == 0
 
 
 def test_nothing_can_be_allocated_while_the_memory_half_is_missing() -> None:
@@ -179,9 +164,7 @@ def test_only_values_that_a_set_names_can_refuse_it() -> None:
 
 
 def test_whole_gpus_are_never_raised() -> None:
-    core = tuple(f"GPU-{g}::c{n}" for g in (0, 1) for n in range(WHOLE_CORE_PERCENT))
-    memory = tuple(f"GPU-{g}::m{n}" for g in (0, 1) for n in range(2))
-    whole = Allocation("id", Family.VGPU, "GPU-0", GIB, core, memory)
+    whole = holding("id", range(WHOLE_CORE_PERCENT), range(2), "GPU-0", "GPU-1")
     rule = LimitRule(allow_raise=True)
 
     raised = resolved(whole, rule, Override(memory_bytes=3 * GIB))
@@ -223,13 +206,6 @@ def test_compute_is_set_but_the_share_is_not_lifted(
     assert under(rule, override=Override(compute=compute)).compute_mode is mode
 
 
-def test_under_mps_compute_stays_with_the_daemon() -> None:
-    device = under(None, Family.MPS, Override(core_percent=7, compute=ComputeMode.ELASTIC))
-
-    assert device.compute_mode is ComputeMode.OFF
-    assert (device.core_percent, device.mps_thread_percentage) == (7, 7)
-
-
 def rule_7(**values: object) -> LimitRule:
     return LimitRule(path="$.limits[2]", line=7, **values)  # type: ignore[arg-type]
 
@@ -268,13 +244,6 @@ def test_a_value_above_the_request_says_what_holds_it(family: Family) -> None:
     assert capped.core == replace(BY_RULE, capped=True)
     assert capped.memory == replace(SET, capped=True)
     assert str(capped.memory) == "vgpuctl set, capped by what the GPU has unallocated"
-
-
-def test_compute_set_says_so_and_off_without_permission_does_not() -> None:
-    (elastic,) = resolved(allocation(), None, Override(compute=ComputeMode.ELASTIC)).origins
-    (off,) = resolved(allocation(), None, Override(compute=ComputeMode.OFF)).origins
-
-    assert (elastic.compute, off.compute) == (SET, SHARING)
 
 
 def test_what_is_charged_stands_in_the_limits_and_not_in_the_request() -> None:

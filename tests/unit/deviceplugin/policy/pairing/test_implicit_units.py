@@ -5,34 +5,16 @@ from dataclasses import replace
 import pytest
 
 from deviceplugin.model.allocations import Allocation, AllocationBook
-from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.pairing.implicit_units import MemoryNotFreeYet, complete_start
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Family
+from support.node.units import holding, layout_of
 
-GIB = 1 << 30
-UUID = "GPU-0"
-LAYOUT = Layout(
-    "nvidia.com", (SharedGpu(Gpu(0, UUID, "t", 16 * GIB), Family.VGPU, GIB, ComputeMode.STRICT),)
+LAYOUT = layout_of(16)
+LONE = holding("lone", core=range(50), settled=True)  # means 8 units of memory
+SMALL, LARGE = (
+    holding(name, memory=units, settled=True)
+    for name, units in (("small", range(4)), ("large", range(4, 16)))
 )
-
-
-def allocation(name: str, core: range = range(0), memory: range = range(0)) -> Allocation:
-    return Allocation(
-        name,
-        Family.VGPU,
-        UUID,
-        GIB,
-        tuple(unit_name(UUID, Half.CORE, n) for n in core),
-        tuple(unit_name(UUID, Half.MEMORY, n) for n in memory),
-        settled=True,
-    )
-
-
-LONE = allocation("lone", core=range(50))  # means 8 units of memory
-SMALL, LARGE = allocation("small", memory=range(4)), allocation("large", memory=range(4, 16))
 
 
 def start(*others: Allocation, shown: tuple[Allocation, ...] | None) -> Allocation:

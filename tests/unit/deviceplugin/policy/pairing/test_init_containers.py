@@ -2,25 +2,18 @@
 
 from dataclasses import replace
 
-import pytest
-
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
-from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.units import Half, gpu_of, unit_name
+from deviceplugin.model.units import Half, gpu_of
 from deviceplugin.policy.devices import offer
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
-from deviceplugin.policy.pairing import implicit_units, pairing
+from deviceplugin.policy.pairing import pairing
 from deviceplugin.policy.pairing.podresources_listing import Listed, conflict, examine
-from deviceplugin.policy.pairing.preference import UnitRequest, prefer
-from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import Family
+from support.node.units import NOW, layout_of, names, preferred
 
-GIB = 1 << 30
-NOW = 1000.0
 VGPU = Family.VGPU
 MAIN = Owner("team", "pod", "main")
-GPU = SharedGpu(Gpu(0, "GPU-0", "test", 16 * GIB), VGPU, GIB, ComputeMode.STRICT)
-LAYOUT = Layout("nvidia.com", (GPU,))
+LAYOUT = layout_of(16)
+(GPU,) = LAYOUT.gpus
 
 
 class Pod:
@@ -31,7 +24,7 @@ class Pod:
 
     def give(self, half: Half, numbers: range) -> Allocation:
         self.made += 1
-        units = [unit_name("GPU-0", half, n) for n in numbers]
+        units = names(0, half, numbers)
         for settled in pairing.settle_before(self.book, VGPU, half):
             self.book.put(settled)
         given = pairing.allocate(LAYOUT, self.book, VGPU, half, units, NOW, f"id{self.made}")
@@ -77,28 +70,6 @@ def test_the_listed_container_is_the_later_one_and_the_init_container_stays() ->
     assert [h.allocation_id for h in later.ended] == [init.allocation_id]
 
 
-def test_an_init_container_that_waits_for_its_image_is_kept_by_the_kubelets_checkpoint() -> None:
-    pod = Pod()
-    init = pod.pair(range(50), range(8))
-    hour_later = replace(init, missing_since=NOW)
-    book = AllocationBook.of([hour_later])
-
-    kept = examine(book, [], NOW + 3600, lambda _: False, recorded=lambda _: True)
-    ended = examine(book, [], NOW + 3600, lambda _: False, recorded=lambda _: False)
-
-    assert kept.ended == ()
-    assert ended.ended == (hour_later,)
-
-
-def test_units_of_a_listed_container_are_refused() -> None:
-    pod = Pod()
-    main = pod.pair(range(50), range(8))
-    pod.book.put(replace(main, owner=MAIN))
-
-    with pytest.raises(AllocationRefused, match="held by team/pod/main"):
-        pod.give(Half.CORE, range(10))
-
-
 def test_units_that_two_containers_show_stop_both_from_starting() -> None:
     """kubernetes#137534 in the instant before anybody listed the first one."""
     pod = Pod()
@@ -122,26 +93,14 @@ def test_the_same_half_of_the_same_units_is_the_next_containers() -> None:
     assert (alone.settled, len(alone.core), len(alone.memory)) == (True, 20, 0)
 
 
-def test_what_an_init_container_borrowed_serves_the_next_as_well() -> None:
-    pod = Pod()
-    init = implicit_units.complete_start(LAYOUT, pod.book, pod.give(Half.CORE, range(60)))
-    pod.book.put(init)
-    main = implicit_units.complete_start(LAYOUT, pod.book, pod.give(Half.CORE, range(60)))
-
-    assert (len(init.implicit_units), len(main.implicit_units)) == (9, 9)
-
-
 def test_what_an_init_container_has_left_decides_where_a_later_one_goes() -> None:
-    second = SharedGpu(Gpu(1, "GPU-1", "test", 16 * GIB), VGPU, GIB, ComputeMode.STRICT)
-    layout = Layout("nvidia.com", (GPU, second))
+    layout = layout_of(16, 16)
     pod = Pod()
     init = pod.pair(range(60), range(4))
     pod.pair(range(20), range(4))  # all its memory and some of its core went to the next one
-    free = [u for u, _ in offer.advertised(layout, VGPU, Half.MEMORY) if pod.book.is_free(u)]
 
     def gpu(*kin: Allocation) -> str:
-        chosen = prefer(layout, pod.book, UnitRequest(VGPU, Half.MEMORY, free, (), 2, kin=kin), NOW)
-        return gpu_of(chosen[0])
+        return gpu_of(preferred(layout, pod.book, Half.MEMORY, 2, kin=kin)[0])
 
     assert gpu() == "GPU-1", "it has the most core free"
     assert gpu(init) == "GPU-0", "40 core of the pod are there, and come first"

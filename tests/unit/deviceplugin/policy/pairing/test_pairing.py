@@ -1,52 +1,25 @@
 """Placement and pairing as pure policy: random histories, and the cases worth a name."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deviceplugin.inventory.nvml import Gpu
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.units import Half, gpu_of, unit_name
 from deviceplugin.policy.devices import offer
-from deviceplugin.policy.devices.draining import in_force
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
+from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.policy.pairing import implicit_units, pairing
-from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import Family
+from support.node.units import GIB, NOW, free_units, layout_of, names, preferred
 
-GIB = 1 << 30
 MEMORY_UNITS = 16
-NOW = 1000.0
 STEP_S = 0.01
 VGPU = Family.VGPU
 OWNER = Owner("team", "pod", "main")
-
-
-def layout_of(count: int, family: Family = VGPU) -> Layout:
-    gpus = tuple(
-        SharedGpu(Gpu(i, f"GPU-{i}", "test", MEMORY_UNITS * GIB), family, GIB, ComputeMode.STRICT)
-        for i in range(count)
-    )
-    return Layout("nvidia.com", gpus)
-
-
-def names(uuid: str, half: Half, numbers: range) -> list[str]:
-    return [unit_name(uuid, half, n) for n in numbers]
-
-
-def free_units(
-    layout: Layout, book: AllocationBook, half: Half, family: Family = VGPU
-) -> list[str]:
-    """What a kubelet that knows what the book knows would offer."""
-    gone = offer.withdrawn(layout, book)
-    return [
-        unit
-        for unit, _ in offer.advertised(layout, family, half)
-        if book.holder(unit) is None and unit not in gone
-    ]
 
 
 class PureAdmission:
@@ -57,16 +30,11 @@ class PureAdmission:
 
     def half(self, half: Half, count: int) -> Allocation:
         self.now += STEP_S
-        chosen = prefer(
-            self.layout,
-            self.book,
-            UnitRequest(VGPU, half, free_units(self.layout, self.book, half), (), count),
-            self.now,
-        )
+        chosen = preferred(self.layout, self.book, half, count, now_s=self.now)
         assert len(chosen) == count == len(set(chosen))
         return self.allocate(half, chosen)
 
-    def allocate(self, half: Half, units: list[str]) -> Allocation:
+    def allocate(self, half: Half, units: Sequence[str]) -> Allocation:
         self.made += 1
         for settled in pairing.settle_before(self.book, VGPU, half):
             self.book.put(settled)
@@ -96,7 +64,7 @@ STEPS = st.lists(st.one_of(PAIRS, st.integers(0, 30)), max_size=25)
 def test_pairs_share_a_gpu_and_no_unit_has_two_holders(
     gpu_count: int, steps: list[tuple[int, int, bool] | int]
 ) -> None:
-    admission = PureAdmission(layout_of(gpu_count))
+    admission = PureAdmission(layout_of(*[MEMORY_UNITS] * gpu_count))
     for step in steps:
         if isinstance(step, int):
             living = list(admission.book.allocations)
@@ -141,7 +109,7 @@ def test_pairs_share_a_gpu_and_no_unit_has_two_holders(
 def test_whatever_a_kubelet_gives_nothing_is_split_or_given_twice(
     calls: list[tuple[Half, int, int, int, float]],
 ) -> None:
-    admission = PureAdmission(layout_of(2))
+    admission = PureAdmission(layout_of(16, 16))
     for half, gpu, first, count, pause_s in calls:
         admission.now += pause_s
         for shown in list(admission.book.allocations.values()):
@@ -156,48 +124,12 @@ def test_whatever_a_kubelet_gives_nothing_is_split_or_given_twice(
         assert {gpu_of(u) for u in (*allocation.core, *allocation.memory)} == {allocation.uuid}
 
 
-def test_the_second_half_is_steered_to_the_first() -> None:
-    admission = PureAdmission(layout_of(3))
-    first = admission.allocate(Half.CORE, names("GPU-2", Half.CORE, range(30)))
-
-    chosen = prefer(
-        admission.layout,
-        admission.book,
-        UnitRequest(
-            VGPU, Half.MEMORY, free_units(admission.layout, admission.book, Half.MEMORY), (), 4
-        ),
-        admission.now,
-    )
-
-    assert {gpu_of(u) for u in chosen} == {first.uuid}
-
-
 def test_a_split_pair_is_refused_with_both_gpus() -> None:
-    admission = PureAdmission(layout_of(2))
+    admission = PureAdmission(layout_of(16, 16))
     admission.allocate(Half.CORE, names("GPU-0", Half.CORE, range(30)))
 
     with pytest.raises(AllocationRefused, match=r"on GPU GPU-1, but 30 core .* on GPU GPU-0"):
         admission.allocate(Half.MEMORY, names("GPU-1", Half.MEMORY, range(4)))
-
-
-def test_a_late_half_belongs_to_another_container() -> None:
-    admission = PureAdmission(layout_of(1))
-    lone = admission.allocate(Half.CORE, names("GPU-0", Half.CORE, range(30)))
-    admission.now += pairing.JOIN_WINDOW_S + 1
-
-    other = admission.allocate(Half.MEMORY, names("GPU-0", Half.MEMORY, range(4)))
-
-    assert other.allocation_id != lone.allocation_id
-
-
-def test_the_same_half_again_belongs_to_another_container() -> None:
-    admission = PureAdmission(layout_of(1))
-    first = admission.allocate(Half.CORE, names("GPU-0", Half.CORE, range(10)))
-    second = admission.allocate(Half.CORE, names("GPU-0", Half.CORE, range(10, 20)))
-
-    third = admission.allocate(Half.MEMORY, names("GPU-0", Half.MEMORY, range(2)))
-
-    assert third.allocation_id == second.allocation_id != first.allocation_id
 
 
 @pytest.mark.parametrize(
@@ -216,11 +148,11 @@ def test_the_same_half_again_belongs_to_another_container() -> None:
 )
 def test_units_that_cannot_be_are_refused(half: Half, units: list[str], said: str) -> None:
     with pytest.raises(AllocationRefused, match=said):
-        PureAdmission(layout_of(2)).allocate(half, units)
+        PureAdmission(layout_of(16, 16)).allocate(half, units)
 
 
 def test_a_held_unit_is_refused_with_its_holder() -> None:
-    admission = PureAdmission(layout_of(1))
+    admission = PureAdmission(layout_of(16))
     held = admission.allocate(Half.CORE, ["GPU-0::c1"])
     admission.book.put(replace(held, owner=OWNER))
 
@@ -230,99 +162,27 @@ def test_a_held_unit_is_refused_with_its_holder() -> None:
         admission.allocate(Half.CORE, ["GPU-0::c1", "GPU-0::c2"])
 
 
-def test_a_preference_keeps_what_the_container_has_already() -> None:
-    admission = PureAdmission(layout_of(3))
-    required = names("GPU-1", Half.CORE, range(40, 45))
-
-    chosen = prefer(
-        admission.layout,
-        admission.book,
-        UnitRequest(
-            VGPU, Half.CORE, free_units(admission.layout, admission.book, Half.CORE), required, 20
-        ),
-        NOW,
-    )
-
-    assert set(required) <= set(chosen)
-    assert len(set(chosen)) == 20
-    assert {gpu_of(u) for u in chosen} == {"GPU-1"}
-
-
-def test_among_equal_gpus_the_fullest_that_fits_is_taken() -> None:
-    admission = PureAdmission(layout_of(2))
-    core = names("GPU-1", Half.CORE, range(50))
-    admission.book.put(Allocation("old", VGPU, "GPU-1", GIB, core=tuple(core), settled=True))
-
-    assert admission.half(Half.CORE, 50).uuid == "GPU-1"
-
-
-def test_core_alone_borrows_its_share_of_memory_and_gives_it_back() -> None:
-    admission = PureAdmission(layout_of(1))
-    lone = admission.half(Half.CORE, 25)
-
-    done = implicit_units.complete_start(admission.layout, admission.book, lone)
-    admission.book.put(done)
-
-    assert done.memory_bytes == 4 * GIB
-    assert offer.withdrawn(admission.layout, admission.book) == set(done.implicit_units)
-    admission.book.drop(done.allocation_id)
-    assert offer.withdrawn(admission.layout, admission.book) == set()
-
-
-def test_core_alone_without_free_memory_is_refused_with_the_numbers() -> None:
-    admission = PureAdmission(layout_of(1))
-    admission.pair(10, 14, core_first=True)
-    lone = admission.half(Half.CORE, 50)
-
-    with pytest.raises(AllocationRefused, match="8 units of 1 GiB, but 2 are free on GPU GPU-0"):
-        implicit_units.complete_start(admission.layout, admission.book, lone)
-
-
 def test_memory_alone_is_refused_by_mps_and_reserves_nothing_else() -> None:
     memory = (unit_name("GPU-0", Half.MEMORY, 1),)
     lone = Allocation("id", Family.MPS, "GPU-0", GIB, memory=memory)
 
     with pytest.raises(AllocationRefused, match="MPS reserves no left-over compute"):
-        implicit_units.complete_start(layout_of(1, Family.MPS), AllocationBook(), lone)
+        implicit_units.complete_start(layout_of(16, family=Family.MPS), AllocationBook(), lone)
 
-    done = implicit_units.complete_start(layout_of(1), AllocationBook(), replace(lone, family=VGPU))
+    done = implicit_units.complete_start(
+        layout_of(16), AllocationBook(), replace(lone, family=VGPU)
+    )
     assert (done.settled, done.implicit_units) == (True, ())
 
 
-def test_a_gpu_that_changed_family_is_withdrawn_until_its_slices_end() -> None:
-    book = AllocationBook()
-    held = Allocation("id", Family.MPS, "GPU-0", GIB, core=("GPU-0::c0",), settled=True)
-    book.put(held)
-    wanted = layout_of(2)
-    gpus = [shared.gpu for shared in wanted.gpus]
-    layout = in_force(wanted, gpus, book)
-
-    gone = offer.withdrawn(layout, book)
-
-    assert "GPU-0::c1" in gone
-    assert "GPU-0::c0" not in gone, "a held unit must never be withdrawn"
-    assert not [u for u in gone if gpu_of(u) == "GPU-1"]
-    with pytest.raises(AllocationRefused, match="still carries slices"):
-        pairing.allocate(layout, book, Family.MPS, Half.CORE, ["GPU-0::c5"], NOW, "new")
-    with pytest.raises(AllocationRefused, match="not offered"):
-        pairing.allocate(layout, book, VGPU, Half.CORE, ["GPU-0::c5"], NOW, "new")
-    book.drop("id")
-    assert offer.withdrawn(in_force(wanted, gpus, book), book) == set()
-
-
 def test_memory_that_came_back_a_moment_ago_is_not_counted_on_yet() -> None:
-    layout = layout_of(2)
+    layout = layout_of(16, 16)
     all_core = [u for u, _ in offer.advertised(layout, VGPU, Half.CORE)]
     back = frozenset(names("GPU-0", Half.MEMORY, range(16)))
 
-    def gpu(available: list[str], returned: frozenset[str]) -> str:
-        chosen = prefer(
-            layout,
-            AllocationBook(),
-            UnitRequest(VGPU, Half.CORE, available, (), 90, returned=returned),
-            NOW,
-        )
-        return gpu_of(chosen[0])
+    def gpu(available: Sequence[str], returned: frozenset[str]) -> str:
+        book = AllocationBook()
+        return gpu_of(preferred(layout, book, Half.CORE, 90, available, returned=returned)[0])
 
     assert gpu(all_core, frozenset()) == "GPU-0"
     assert gpu(all_core, back) == "GPU-1"
@@ -331,22 +191,18 @@ def test_memory_that_came_back_a_moment_ago_is_not_counted_on_yet() -> None:
 
 
 def test_what_the_kubelet_offers_it_knows_to_be_back() -> None:
-    layout = layout_of(1)
+    layout = layout_of(16)
     memory = names("GPU-0", Half.MEMORY, range(16))
 
-    chosen = prefer(
-        layout,
-        AllocationBook(),
-        UnitRequest(VGPU, Half.MEMORY, memory, (), 16, returned=frozenset(memory)),
-        NOW,
-    )
+    back = frozenset(memory)
+    chosen = preferred(layout, AllocationBook(), Half.MEMORY, 16, memory, returned=back)
 
     assert sorted(chosen) == sorted(memory)
 
 
 @pytest.mark.parametrize("first", list(Half))
 def test_whole_gpus_keep_their_order_when_the_second_half_comes_in_another(first: Half) -> None:
-    admission = PureAdmission(layout_of(3))
+    admission = PureAdmission(layout_of(16, 16, 16))
     order = {first: (2, 0, 1), first.other: (1, 2, 0)}
     counts = {Half.CORE: 100, Half.MEMORY: MEMORY_UNITS}
 

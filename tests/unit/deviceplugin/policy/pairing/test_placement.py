@@ -7,64 +7,21 @@ import pytest
 
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
 from deviceplugin.model.fractional import Placement
-from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, gpu_of, unit_name
 from deviceplugin.policy.devices import offer
-from deviceplugin.policy.devices.device_choice import Closest, first_by_index
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.pairing import implicit_units, pairing
-from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import Family
+from support.node.units import GIB, NOW, holding, layout_of, preferred
 
-GIB = 1 << 30
-NOW = 1000.0
 VGPU, MPS = Family.VGPU, Family.MPS
 OWNER = Owner("team", "pod", "main")
 
 
-def layout_of(
-    *memory_units: int, placement: Placement = Placement.BINPACK, family: Family = VGPU
-) -> Layout:
-    gpus = (
-        SharedGpu(Gpu(i, f"GPU-{i}", "test", n * GIB), family, GIB, ComputeMode.STRICT, placement)
-        for i, n in enumerate(memory_units)
-    )
-    return Layout("nvidia.com", tuple(gpus))
-
-
 def slice_on(gpu: int, core: int, memory: int, first: int = 0) -> Allocation:
-    core_units, memory_units = (
-        tuple(unit_name(f"GPU-{gpu}", half, n) for n in range(first, first + count))
-        for half, count in ((Half.CORE, core), (Half.MEMORY, memory))
-    )
-    return Allocation(
-        f"on-{gpu}-{first}",
-        VGPU,
-        f"GPU-{gpu}",
-        GIB,
-        core_units,
-        memory_units,
-        settled=True,
-        owner=OWNER,
-    )
-
-
-def chosen(
-    layout: Layout,
-    book: AllocationBook,
-    half: Half,
-    count: int,
-    closest: Closest = first_by_index,
-) -> list[str]:
-    gone = offer.withdrawn(layout, book)
-    family = layout.gpus[0].family
-    available = [
-        unit
-        for unit, _ in offer.advertised(layout, family, half)
-        if unit not in gone and book.is_free(unit)
-    ]
-    return prefer(layout, book, UnitRequest(family, half, available, (), count), NOW, closest)
+    of_core, of_memory = (range(first, first + count) for count in (core, memory))
+    uuid = f"GPU-{gpu}"
+    return holding(f"on-{gpu}-{first}", of_core, of_memory, uuid, settled=True, owner=OWNER)
 
 
 def gpus_of(units: Sequence[str]) -> set[str]:
@@ -80,13 +37,7 @@ def test_of_gpus_with_as_much_of_the_other_half_the_fullest_or_the_emptiest_is_t
     layout = layout_of(16, 16, placement=placement)
     book = AllocationBook.of([slice_on(0, 60, 4), slice_on(1, 30, 4)])
 
-    assert gpus_of(chosen(layout, book, Half.CORE, 20)) == {gpu}
-
-
-def test_with_one_half_known_the_most_of_the_other_stays_within_reach() -> None:
-    book = AllocationBook.of([slice_on(0, 10, 12)])
-
-    assert gpus_of(chosen(layout_of(16, 16), book, Half.CORE, 20)) == {"GPU-1"}
+    assert gpus_of(preferred(layout, book, Half.CORE, 20)) == {gpu}
 
 
 @pytest.mark.parametrize("placement", list(Placement))
@@ -94,10 +45,10 @@ def test_a_gpu_whose_memory_is_free_for_certain_comes_first(placement: Placement
     seems_ended = replace(slice_on(0, 0, 8), missing_since=NOW)
     layout = layout_of(16, 16, placement=placement)
 
-    assert gpus_of(chosen(layout, AllocationBook.of([seems_ended]), Half.CORE, 50)) == {"GPU-1"}
+    assert gpus_of(preferred(layout, AllocationBook.of([seems_ended]), Half.CORE, 50)) == {"GPU-1"}
     # A pair that has room there alone comes before: its memory is asked of the kubelet.
     book = AllocationBook.of([seems_ended, slice_on(1, 0, 4)])
-    assert gpus_of(chosen(layout, book, Half.CORE, 50)) == {"GPU-0"}
+    assert gpus_of(preferred(layout, book, Half.CORE, 50)) == {"GPU-0"}
 
 
 @pytest.mark.parametrize(("half", "count"), [(Half.CORE, 200), (Half.MEMORY, 32)])
@@ -109,7 +60,7 @@ def test_whole_gpus_are_free_ones_and_close_to_each_other(half: Half, count: int
         return free[-wanted:]
 
     book = AllocationBook.of([slice_on(1, 1, 1)])
-    units = chosen(layout_of(16, 16, 16, 16), book, half, count, closest=closest)
+    units = preferred(layout_of(16, 16, 16, 16), book, half, count, closest=closest)
 
     assert asked == [(["GPU-0", "GPU-2", "GPU-3"], 2)]
     assert gpus_of(units) == {"GPU-2", "GPU-3"}
@@ -129,27 +80,27 @@ def test_what_is_no_number_of_whole_free_gpus_is_refused(half: Half, count: int,
     book = AllocationBook.of([slice_on(0, 1, 1)])
 
     with pytest.raises(AllocationRefused, match=said):
-        chosen(layout_of(16, 16, 16), book, half, count)
+        preferred(layout_of(16, 16, 16), book, half, count)
 
 
 def test_the_mps_family_has_whole_gpus_too() -> None:
     layout = layout_of(16, 16, family=MPS)
 
-    assert len(set(chosen(layout, AllocationBook(), Half.CORE, 200))) == 200
+    assert len(set(preferred(layout, AllocationBook(), Half.CORE, 200))) == 200
     with pytest.raises(AllocationRefused, match="not a multiple of 100"):
-        chosen(layout, AllocationBook(), Half.CORE, 150)
+        preferred(layout, AllocationBook(), Half.CORE, 150)
 
 
 def test_whole_gpus_come_with_all_their_memory_whether_asked_for_or_not() -> None:
     layout, book = layout_of(16, 16, 16), AllocationBook()
-    units = chosen(layout, book, Half.CORE, 200)
+    units = preferred(layout, book, Half.CORE, 200)
     alone = pairing.allocate(layout, book, VGPU, Half.CORE, units, NOW, "id")
     book.put(alone)
 
     # Asked for: all of theirs joins, less is refused.
     with pytest.raises(AllocationRefused, match="ask for all 32 units"):
-        chosen(layout, book, Half.MEMORY, 8)
-    memory = chosen(layout, book, Half.MEMORY, 32)
+        preferred(layout, book, Half.MEMORY, 8)
+    memory = preferred(layout, book, Half.MEMORY, 32)
     both = pairing.allocate(layout, book, VGPU, Half.MEMORY, memory, NOW, "x")
     assert (both.allocation_id, both.uuids, both.settled) == ("id", ("GPU-0", "GPU-1"), True)
 

@@ -1,29 +1,22 @@
 """Each rule by which units are preferred, and that they are asked in their order."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
 from deviceplugin.model.allocations import Allocation, AllocationBook
-from deviceplugin.model.gpus import Gpu
-from deviceplugin.model.units import Half, gpu_of, unit_name
+from deviceplugin.model.units import Half, gpu_of
 from deviceplugin.policy.devices import offer
 from deviceplugin.policy.devices.exclusive_gpu import clients_most
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.pairing.bound_pods import Expected
 from deviceplugin.policy.pairing.placement import Need
-from deviceplugin.policy.pairing.preference import UnitRequest, prefer
 from libvgpu.errors import AllocationRefused
-from libvgpu.limits import ComputeMode, Family
+from libvgpu.limits import Family
+from support.node.units import GIB, NOW, layout_of, names, preferred
 
-GIB = 1 << 30
-NOW = 1000.0
 VGPU, MPS = Family.VGPU, Family.MPS
 CORE, MEMORY = Half.CORE, Half.MEMORY
-
-
-def names(gpu: int, half: Half, numbers: range) -> tuple[str, ...]:
-    return tuple(unit_name(f"GPU-{gpu}", half, n) for n in numbers)
 
 
 class Node:
@@ -33,17 +26,9 @@ class Node:
         self, *gib: int, family: Family = VGPU, drains: Sequence[int] = (), major: int = 9
     ) -> None:
         self.family, self.book = family, AllocationBook()
-        gpus = (
-            SharedGpu(
-                Gpu(i, f"GPU-{i}", "test", size * GIB, compute_major=major),
-                family,
-                GIB,
-                ComputeMode.STRICT,
-                drains=i in drains,
-            )
-            for i, size in enumerate(gib)
-        )
-        self.layout = Layout("nvidia.com", tuple(gpus))
+        layout = layout_of(*gib, family=family, major=major)
+        gpus = (replace(each, drains=n in drains) for n, each in enumerate(layout.gpus))
+        self.layout = replace(layout, gpus=tuple(gpus))
 
     def has(
         self, gpu: int, core: range = range(0), memory: range = range(0), *, is_open: bool = False
@@ -89,8 +74,9 @@ class Node:
             for unit, _ in offer.advertised(self.layout, self.family, half)
             if self.book.is_free(unit) or unit in had
         ]
-        request = UnitRequest(self.family, half, available, had, count, kin=kin, expected=expected)
-        chosen = prefer(self.layout, self.book, request, NOW)
+        chosen = preferred(
+            self.layout, self.book, half, count, available, had=had, kin=kin, expected=expected
+        )
         assert len(set(chosen)) == count
         return sorted({gpu_of(unit) for unit in chosen})
 
@@ -136,13 +122,6 @@ def test_the_second_half_joins_the_first_where_nothing_is_offered_any_more() -> 
     assert node.gpus(MEMORY, 4) == ["GPU-1"]
 
 
-def test_the_second_half_of_whole_gpus_joins_the_first_though_others_are_free() -> None:
-    node = Node(16, 16, 16, 16)
-    node.holds(whole(1, 3), (), is_open=True)
-
-    assert node.gpus(MEMORY, 32) == ["GPU-1", "GPU-3"]
-
-
 def test_a_second_half_that_does_not_fit_is_refused_though_another_gpu_has_room() -> None:
     node = joining()
     node.has(1, memory=range(14))
@@ -155,13 +134,6 @@ def test_a_second_half_that_does_not_fit_is_refused_though_another_gpu_has_room(
 def test_where_every_gpu_drains_nothing_is_given(count: int) -> None:
     with pytest.raises(AllocationRefused, match="no GPU of this node is offered for it"):
         Node(16, 16, drains=[0, 1]).gpus(CORE, count)
-
-
-def test_more_than_a_gpu_has_means_whole_gpus() -> None:
-    node = Node(16, 16, 16)
-    node.has(1, range(1))
-
-    assert node.gpus(CORE, 200) == ["GPU-0", "GPU-2"]
 
 
 def test_whole_gpus_may_take_in_the_one_that_the_container_has_units_of() -> None:
@@ -201,13 +173,6 @@ def test_a_container_with_units_of_two_gpus_gets_no_fraction() -> None:
 
     with pytest.raises(AllocationRefused, match="has units of the GPUs GPU-0, GPU-1 already"):
         Node(16, 16).gpus(CORE, 20, had=had)
-
-
-def test_a_gpu_with_as_many_clients_as_mps_takes_is_left_out() -> None:
-    node = Node(16, 16, family=MPS)
-    node.fill(0)
-
-    assert node.gpus(CORE, 10) == ["GPU-1"]
 
 
 def test_a_container_stays_on_its_gpu_and_is_refused_where_that_has_too_many_clients() -> None:

@@ -8,14 +8,12 @@ from deviceplugin.model.concurrency import Concurrency
 from deviceplugin.model.fractional import LoneHalves, Placement
 from deviceplugin.model.gpus import Gpu, MigPart
 from deviceplugin.model.held_devices import HeldDevice
-from deviceplugin.model.units import Half, unit_name
 from deviceplugin.pages.published import (
     MOST_BYTES,
     PublishedGpu,
     PublishedResource,
     PublishedSharing,
     decode,
-    encode,
 )
 from deviceplugin.policy.devices.draining import in_force
 from deviceplugin.policy.devices.layout import Layout, SharedGpu, lay_out
@@ -25,8 +23,8 @@ from deviceplugin.policy.published.size import fitted_value
 from deviceplugin.policy.published.slices import Holdings
 from deviceplugin.scheduler.search.node_view import view_of
 from libvgpu.limits import ComputeMode, Family
+from support.node.units import GIB, holding
 
-GIB = 1 << 30
 MAIN = Owner("team", "pod", "main")
 
 
@@ -38,21 +36,13 @@ def shared(of: Gpu, **more: object) -> SharedGpu:
     return replace(SharedGpu(of, Family.VGPU, GIB, ComputeMode.STRICT), **more)  # type: ignore[arg-type]
 
 
+def pair(name: str, uuid: str, core: int = 30, memory: int = 4) -> Allocation:
+    return holding(name, range(core), range(memory), uuid, owner=MAIN)
+
+
 def holdings(*allocations: Allocation) -> Holdings:
     book = AllocationBook.of(allocations)
     return Holdings(tuple(book.allocations.values()), book.shared_units())
-
-
-def pair(name: str, uuid: str, core: int = 30, memory: int = 4) -> Allocation:
-    return Allocation(
-        name,
-        Family.VGPU,
-        uuid,
-        GIB,
-        tuple(unit_name(uuid, Half.CORE, n) for n in range(core)),
-        tuple(unit_name(uuid, Half.MEMORY, n) for n in range(memory)),
-        owner=MAIN,
-    )
 
 
 def test_a_gpu_is_published_with_how_it_is_shared() -> None:
@@ -168,19 +158,6 @@ def test_a_replica_under_mps_is_held_by_its_slice_also_before_the_kubelet_told()
         )
 
 
-def test_what_is_published_is_what_is_free_to_the_extender() -> None:
-    layout = Layout("nvidia.com", (shared(gpu(0)), shared(gpu(1))))
-    node = published_node(NodeMoment(layout, holdings(pair("p", "GPU-0"))))
-
-    read = decode(encode(node))
-
-    assert read == node
-    assert [(r.core, r.memory, r.is_empty) for r in view_of("n", node).gpus] == [
-        (70, 12, False),
-        (100, 16, True),
-    ]
-
-
 def full_node(slices: int, **more: object) -> NodeMoment:
     """16 GPUs with names as long as they are in clusters."""
     gpus = [f"GPU-{n:08x}-1111-2222-3333-444444444444" for n in range(16)]
@@ -196,13 +173,11 @@ def full_node(slices: int, **more: object) -> NodeMoment:
     for n in range(slices):
         uuid, first = gpus[n % 16], n // 16
         book.put(
-            Allocation(
+            holding(
                 f"{n:012x}",
-                Family.VGPU,
+                range(first, first + 1),
+                range(first, first + 1),
                 uuid,
-                GIB,
-                (unit_name(uuid, Half.CORE, first),),
-                (unit_name(uuid, Half.MEMORY, first),),
                 owner=Owner("a-namespace-of-a-team", f"a-deployment-7c9d8b6f5d-{n:05x}", "main"),
             )
         )

@@ -5,40 +5,15 @@ from dataclasses import replace
 import pytest
 
 from deviceplugin.model.allocations import Allocation, AllocationBook, Owner
-from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.units import Half, unit_name
-from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.pairing.implicit_units import complete_start
 from deviceplugin.policy.published.slices import Holdings, half_until_s, published_slices
-from libvgpu.limits import ComputeMode, Family
+from support.node.units import holding as slice_of
+from support.node.units import layout_of, names
 
-GIB = 1 << 30
-A, B = "GPU-a", "GPU-b"
-LAYOUT = Layout(
-    "nvidia.com",
-    tuple(
-        SharedGpu(Gpu(n, uuid, "test", 16 * GIB), Family.VGPU, GIB, ComputeMode.STRICT)
-        for n, uuid in enumerate((A, B))
-    ),
-)
+A, B = "GPU-0", "GPU-1"
+LAYOUT = layout_of(16, 16)
 Units = dict[str, tuple[int, int]]
-
-
-def names(uuid: str, half: Half, numbers: range) -> tuple[str, ...]:
-    return tuple(unit_name(uuid, half, n) for n in numbers)
-
-
-def slice_of(
-    name: str, core: range = range(0), memory: range = range(0), uuid: str = A
-) -> Allocation:
-    return Allocation(
-        name,
-        Family.VGPU,
-        uuid,
-        GIB,
-        names(uuid, Half.CORE, core),
-        names(uuid, Half.MEMORY, memory),
-    )
 
 
 def holdings(*allocations: Allocation) -> Holdings:
@@ -51,7 +26,7 @@ def units(*allocations: Allocation) -> dict[str, Units]:
 
 
 def total(*allocations: Allocation) -> tuple[int, int]:
-    """All that is published of GPU a."""
+    """All that is published of GPU 0."""
     found = [each.get(A, (0, 0)) for each in units(*allocations).values()]
     return sum(core for core, _ in found), sum(memory for _, memory in found)
 
@@ -166,14 +141,6 @@ def test_whose_a_half_is_is_not_told_while_the_other_may_come() -> None:
         replace(half, changed_s=94.9),
     ):
         assert half_until_s(done, 100.0) is None
-
-
-def test_the_order_of_the_book_does_not_show() -> None:
-    one, two = slice_of("x", range(30), range(4)), slice_of("a", range(30, 60), range(4, 8))
-
-    assert published_slices(LAYOUT, holdings(one, two)) == published_slices(
-        LAYOUT, holdings(two, one)
-    )
 
 
 def test_the_book_counts_what_is_published_and_nothing_else() -> None:
