@@ -133,7 +133,7 @@ CUresult launch_ask(struct launch *launch, const void *field, const void *object
     if (amount == 0 || budget_take_elsewhere(object, amount, stream))
         return CUDA_SUCCESS;
     bool is_pending = is_kernel && local_functions_is_pending(object);
-    if (gate_is_quiet() && !is_pending) /* else the gate would be open */
+    if (gate_is_quiet() && !is_pending) /* nothing else keeps the gate shut */
         return CUDA_SUCCESS;
     CUresult refusal =
         is_pending ? local_memory_begin(&launch->growth, object, stream) : CUDA_SUCCESS;
