@@ -53,11 +53,6 @@ void flight_count(struct flight *of, const struct estimate *kind, int64_t gpu_ns
     noted_launches += launches;
 }
 
-bool flight_has_no_turns(const struct flight *of)
-{
-    return true;
-}
-
 bool arrival_is_behind(void *usage, uint32_t device, uint32_t slot, int64_t since_ns,
                        int64_t now_ns)
 {

@@ -195,11 +195,6 @@ bool capture_is_any(void)
     return false;
 }
 
-bool uncapped_after(const struct launch *launch)
-{
-    return false;
-}
-
 void uncapped_forget_context(CUcontext context)
 {
 }
@@ -315,19 +310,22 @@ static bool launch(CUstream stream, int kind, bool is_collective, struct gpu_ope
 {
     uint32_t device = gpu_device_of(stream);
     const void *function = functions[kind];
-    struct launch own = {.device = device};
+    struct launch own = {.device = device,
+                         .is_collective = is_collective,
+                         .key = estimate_key(function, BLOCKS),
+                         .stream = stream};
     model_launches[device]++;
     bool is_bare = devices[device].core_percent == 0;
     bool is_prepaid = !is_bare && (budget_take(function, BLOCKS, stream) ||
                                    budget_take_elsewhere(function, BLOCKS, stream));
-    bool tells =
-        !is_bare && !is_prepaid && throttle_before(&own, function, BLOCKS, stream, is_collective);
+    if (!is_bare && !is_prepaid)
+        throttle_before(&own);
     model_prepaid += is_prepaid;
     model_pause(model_launch_ns * MODEL_SUBMITTED_PERCENT / 100);
     operation.submitted_ns = running->now_ns;
     gpu_submit(stream, operation);
     model_pause(model_launch_ns * (100 - MODEL_SUBMITTED_PERCENT) / 100);
-    if (tells)
+    if (own.batch != 0)
         throttle_after(&own);
     model_pause(0);
     return is_prepaid;

@@ -85,7 +85,7 @@ struct batch *timing_open_batch(struct timing *timing)
     return timing->is_open ? &timing->ring[timing->count - 1] : NULL;
 }
 
-void timing_count(struct batch *batch, uint64_t key, int64_t price_ns, int64_t launches)
+void batch_count(struct batch *batch, uint64_t key, int64_t price_ns, int64_t launches)
 {
     batch->kinds[0].key = key;
 }
@@ -128,19 +128,18 @@ void timing_forget_context(struct timing *timing, CUcontext context)
 
 static void launch(int64_t gpu_ns)
 {
-    bool is_paired = false;
     struct launch own = {0};
     if (is_gate_shut) {
         gated++;
         is_gate_shut = uncapped_is_sampling();
-        is_paired = uncapped_before(&own, NULL);
+        uncapped_before(&own);
     }
     clock_ns += LAUNCH_NS;
     gpu_free_ns = (gpu_free_ns > clock_ns ? gpu_free_ns : clock_ns) + gpu_ns;
     last_ns = gpu_ns;
     true_ns += gpu_ns;
     true_launches++;
-    if (is_paired)
+    if (own.pairing != 0)
         uncapped_after(&own);
 }
 

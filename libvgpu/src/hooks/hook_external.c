@@ -136,8 +136,7 @@ VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
         return result;
     }
     struct charge_owner *owner = external_made(&charge, shared);
-    charge_keep_owned(&charge, SPACE_EXTERNAL, (uint64_t)(uintptr_t)made,
-                      owner != NULL ? owner : shared);
+    charge_keep(&charge, SPACE_EXTERNAL, (uint64_t)(uintptr_t)made, owner != NULL ? owner : shared);
     *memory = made;
     return CUDA_SUCCESS;
 }

@@ -63,24 +63,19 @@ static CUresult refused_under_way(void)
     return under_way.refusal;
 }
 
-/* True where nothing is pending that this launch is of, and else the gate would be open. */
-static inline __attribute__((always_inline)) bool is_let_through(const void *object)
-{
-    return gate_is_quiet() && !local_functions_is_pending(object);
-}
-
 /* The decision where nothing is prepaid; apart, so that the way before needs no stack. */
 static __attribute__((noinline)) void *launch_ask_gate(CUfunction function, uint64_t blocks,
                                                        CUstream stream,
                                                        const struct launch_row *row)
 {
-    if (is_let_through(function))
+    if (gate_is_quiet() && !local_functions_is_pending(function))
         return *row->driver;
     struct launch launch;
     launch_start(&launch);
     launch.refusal = launch_ask(&launch, row->driver, function, blocks,
                                 launch_stream(stream, row->is_per_thread), true);
-    if (launch.refusal == CUDA_SUCCESS && !launch.is_measured && launch.growth.context == NULL)
+    if (launch.refusal == CUDA_SUCCESS && !launch_is_measured(&launch) &&
+        launch.growth.context == NULL)
         return *row->driver;
     under_way = launch;
     return launch.refusal == CUDA_SUCCESS ? row->measured : (void *)refused_under_way;
@@ -135,26 +130,28 @@ CUresult launch_ask(struct launch *launch, const void *field, const void *object
 {
     if (!cuda_has(field))
         return CUDA_ERROR_NOT_INITIALIZED;
-    if (amount == 0 || budget_take_elsewhere(object, amount, stream) || is_let_through(object))
+    if (amount == 0 || budget_take_elsewhere(object, amount, stream))
         return CUDA_SUCCESS;
-    if (is_kernel && local_functions_is_pending(object)) {
-        CUresult refusal = local_memory_begin(&launch->growth, object, stream);
-        if (refusal != CUDA_SUCCESS)
-            return refusal;
-    }
-    bool is_collective = is_kernel && collective_is_function((CUfunction)object);
-    enum gate_answer answer = gate_enter(launch, object, amount, stream, is_collective);
-    if (answer == GATE_REFUSE)
-        return local_memory_end(&launch->growth, GATE_REFUSAL);
-    launch->is_measured = answer == GATE_MEASURE;
-    return CUDA_SUCCESS;
+    bool is_pending = is_kernel && local_functions_is_pending(object);
+    if (gate_is_quiet() && !is_pending) /* nothing else keeps the gate shut */
+        return CUDA_SUCCESS;
+    CUresult refusal =
+        is_pending ? local_memory_begin(&launch->growth, object, stream) : CUDA_SUCCESS;
+    if (refusal != CUDA_SUCCESS)
+        return refusal;
+    launch->key = estimate_key(object, amount);
+    launch->stream = stream;
+    launch->is_collective = is_kernel && collective_is_function((CUfunction)object);
+    return gate_enter(launch) ? CUDA_SUCCESS : launch_end(launch, GATE_REFUSAL);
 }
 
 CUresult launch_end(struct launch *launch, CUresult result)
 {
-    if (launch->is_measured)
+    if (launch->batch != 0)
         throttle_after(launch);
-    return local_memory_end(&launch->growth, result);
+    if (launch->pairing != 0)
+        uncapped_after(launch);
+    return launch->growth.context == NULL ? result : local_memory_end(&launch->growth, result);
 }
 
 #define LAUNCH_EX(symbol, per_thread) \

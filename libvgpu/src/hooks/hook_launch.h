@@ -27,7 +27,7 @@ static inline CUstream launch_stream(CUstream stream, int is_per_thread)
 CUresult launch_ask(struct launch *launch, const void *field, const void *object, uint64_t amount,
                     CUstream stream, bool is_kernel);
 
-/* Behind the driver's call, whose result it returns. */
+/* Behind the driver's call, or instead of it, with the result, which it returns. */
 CUresult launch_end(struct launch *launch, CUresult result);
 
 /* The body of a hook: where it is not free, `ask` decides about `launch`. `call` calls the driver; it stands

@@ -48,12 +48,12 @@ static CUresult parts_begin(struct launch *parts, const CUDA_LAUNCH_PARAMS *laun
         uint64_t blocks = (uint64_t)part->gridDimX * part->gridDimY * part->gridDimZ;
         if (blocks == 0)
             continue;
-        enum gate_answer answer =
-            gate_enter(&parts[i], part->function, blocks, part->hStream, has_begun);
-        if (answer == GATE_REFUSE)
+        parts[i].key = estimate_key(part->function, blocks);
+        parts[i].stream = part->hStream;
+        parts[i].is_collective = has_begun;
+        if (!gate_enter(&parts[i]))
             return GATE_REFUSAL;
-        parts[i].is_measured = answer == GATE_MEASURE;
-        has_begun = has_begun || parts[i].is_measured;
+        has_begun = has_begun || launch_is_measured(&parts[i]);
     }
     return CUDA_SUCCESS;
 }
@@ -74,9 +74,6 @@ VGPU_EXPORT CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *la
         result = real.cuLaunchCooperativeKernelMultiDevice(launches, count, flags);
     /* Also of a launch that is refused, since batches are open. */
     for (unsigned int i = 0; i < count; i++)
-        if (parts[i].is_measured)
-            throttle_after(&parts[i]);
-    for (unsigned int i = 0; i < count; i++)
-        local_memory_end(&parts[i].growth, result);
+        launch_end(&parts[i], result);
     return result;
 }

@@ -110,7 +110,7 @@ static CUresult charge_limit(CUcontext context, CUdevice device, CUlimit limit, 
     struct charge charge = take_charge(index, key);
     CUresult result = set(&charge, context, device, limit, value, before);
     if (charge.bytes > 0)
-        charge_keep(&charge, SPACE_LIMIT, key);
+        charge_keep(&charge, SPACE_LIMIT, key, NULL);
     return result;
 }
 

@@ -6,26 +6,25 @@
 #include "memory/ledger/piece.h"
 #include "vgpu/contract.h"
 
-#define ALLOCATE(symbol, parameters, reserve, kind, ...) \
+#define ALLOCATE(symbol, parameters, kind, ...) \
     VGPU_EXPORT CUresult symbol parameters \
     { \
         NEEDS(symbol); \
         ALONE_WITHOUT(address, symbol(address, __VA_ARGS__)); \
         struct piece piece; \
         reconcile_quiet(); \
-        CUresult result = reserve(&piece, kind, bytes); \
+        CUresult result = piece_reserve_current(&piece, kind, bytes); \
         if (result != CUDA_SUCCESS) \
             return result; \
         result = real.symbol(address, __VA_ARGS__); \
         return piece_settle(&piece, result, result == CUDA_SUCCESS ? *address : 0); \
     }
 
-ALLOCATE(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes), piece_reserve_current,
-         VGPU_KIND_PLAIN, bytes)
-ALLOCATE(cuMemAlloc, (CUdeviceptr_v1 * address, unsigned int bytes), piece_reserve_current,
-         VGPU_KIND_PLAIN, bytes) /* CUDA 3 and before: addresses of 32 bits */
+ALLOCATE(cuMemAlloc_v2, (CUdeviceptr * address, size_t bytes), VGPU_KIND_PLAIN, bytes)
+ALLOCATE(cuMemAlloc, (CUdeviceptr_v1 * address, unsigned int bytes), VGPU_KIND_PLAIN,
+         bytes) /* CUDA 3 and before: addresses of 32 bits */
 ALLOCATE(cuMemAllocManaged, (CUdeviceptr * address, size_t bytes, unsigned int flags),
-         piece_reserve_apart_current, VGPU_KIND_MANAGED, bytes, flags)
+         VGPU_KIND_MANAGED, bytes, flags)
 
 /* ---- rows with a pitch ---- */
 

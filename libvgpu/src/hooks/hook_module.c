@@ -13,7 +13,7 @@ static void unload(CUmodule module)
 
 static void keep(const struct charge *charge, uint64_t module)
 {
-    charge_keep(charge, SPACE_MODULE, module);
+    charge_keep(charge, SPACE_MODULE, module, NULL);
 }
 
 LOAD(cuModuleLoad, module, (CUmodule * module, const char *path), unload, keep, path)

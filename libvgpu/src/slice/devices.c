@@ -147,7 +147,8 @@ CUresult devices_ask_stream(CUstream stream, int *device)
 int devices_of_stream(CUstream stream)
 {
     CUdevice ordinal;
-    return devices_ordinal_of_stream(stream, &ordinal) ? devices_find(ordinal) : DEVICE_UNKNOWN;
+    bool is_known = ask_stream_ordinal(stream, &ordinal) == CUDA_SUCCESS;
+    return is_known ? devices_find(ordinal) : DEVICE_UNKNOWN;
 }
 
 int devices_of_pointer(CUdeviceptr address)

@@ -59,3 +59,17 @@ def test_a_kind_that_changes_is_held_to_the_cap(
 
     assert 28 < statistics.fmean(shares) < 30.3
     assert max(shares) < 36
+
+
+@pytest.mark.parametrize("open_at_a_time", [1, 4, 16])
+def test_after_a_wrong_price_all_launches_are_measured_for_a_while(
+    compile_program: Compile, open_at_a_time: int
+) -> None:
+    """Samples alone follow longer kernels too slowly, and what was not used is paid for."""
+    shares = [
+        run(compile_program, 90, kernel_ns, 0, open_at_a_time, 30 * US).share
+        for kernel_ns in SIMILAR_NS
+    ]
+
+    assert min(shares) > 85
+    assert max(shares) < 90.3

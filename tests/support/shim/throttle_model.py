@@ -10,7 +10,7 @@ COMPUTE = (
     *(
         "throttle",
         "flight",
-        "sampling",
+        "flight_settle",
         "program_habits",
         "timing",
         "gpu_clock",

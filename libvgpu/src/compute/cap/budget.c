@@ -63,7 +63,7 @@ void budget_grant(struct flight *flight, const struct estimate *estimate, int64_
     struct batch *open = timing_open_batch(&flight->timing);
     if (estimate->samples < ESTIMATE_KNOWN || ticket_lock_is_busy(&flight->launches) ||
         arrival_is_behind(region_usage(), flight->device, region_slot(), now_ns, now_ns) ||
-        capture_is_any() || gate_pending_is_ambiguous() || !flight_has_no_turns(flight) ||
+        capture_is_any() || gate_pending_is_ambiguous() || window_has_turns(&flight->window) ||
         budget_is_granted(budget.device) ||
         region_device_count() > 1) /* a kernel of a library is one object on all devices */
         return;

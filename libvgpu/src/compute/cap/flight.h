@@ -61,20 +61,23 @@ struct flight {
     bool is_blind;     /* no measurement has come back for long: do not wait for one */
 };
 
-/* Charges one launch and puts it into a batch on `stream`, if it is measured. True when it is:
- * flight_launched is to be called once the driver has taken it. */
-bool flight_enlist(struct flight *flight, struct launch *launch, struct estimate *estimate,
-                   CUstream stream, int64_t now_ns);
+/* True while launches go to several streams in turn, and what they launch may overlap in a batch. */
+bool flight_overlaps(const struct flight *flight);
+
+/* ---- flight.c: what goes to the GPU ---- */
+
+/* Charges one launch and puts it into a batch on its stream, if it is measured: flight_launched is to be
+ * called once the driver has taken it. */
+void flight_enlist(struct flight *flight, struct launch *launch, struct estimate *estimate,
+                   int64_t now_ns);
 
 /* Puts launches of a kind, charged already, into the open batch, if there is one. */
 void flight_count(struct flight *flight, const struct estimate *kind, int64_t gpu_ns,
                   int64_t launches, int64_t now_ns);
 
-/* True while launches go to several streams in turn, and what they launch may overlap in a batch. */
-bool flight_overlaps(const struct flight *flight);
-
-/* True where nobody takes turns. */
-bool flight_has_no_turns(const struct flight *flight);
+/* That launch has been handed to the driver: ends its batch if that ends here. True when the batch
+ * goes on: now is the time to prepay. */
+bool flight_launched(struct flight *flight, const struct launch *launch, int64_t now_ns);
 
 /* Ends the open batch, or gives it up if the GPU has idled in it. While launches of it are on their way,
  * it stays open, and ends behind them. */
@@ -83,25 +86,38 @@ void flight_close(struct flight *flight, int64_t now_ns);
 /* A stream is about to end: so does what is measured on it, while the driver knows it. */
 void flight_forget_stream(struct flight *flight, CUstream stream, int64_t now_ns);
 
-/* That launch has been handed to the driver: ends its batch if that ends here. True when the batch
- * goes on: now is the time to prepay. */
-bool flight_launched(struct flight *flight, const struct launch *launch, int64_t now_ns);
+/* ---- flight_settle.c: what comes back ---- */
 
-/* True where a launch of that kind cannot be measured with the open batch, which launches of other
- * threads keep open. */
-bool flight_is_in_the_way(struct flight *flight, const struct estimate *estimate, CUstream stream,
-                          int64_t now_ns);
+/* What has come to pass since the last look: launches that were prepaid, an open batch in which the GPU has
+ * idled, batches that must have ended. */
+void flight_catch_up(struct flight *flight, int64_t now_ns);
 
-/* Gives the open batch up if the GPU has idled in it by now. */
-void flight_drop_stale(struct flight *flight, int64_t now_ns);
+/* Settles every batch that the GPU is through with. */
+void flight_harvest(struct flight *flight, int64_t now_ns);
 
-/* Settles what is left of a context that is about to end, as estimated. */
-void flight_forget(struct flight *flight, CUcontext context, int64_t now_ns);
+/* Takes a batch out of what is in flight, with what is now known of it. */
+void flight_settle(struct flight *flight, const struct batch *batch, bool is_measured,
+                   int64_t gpu_ns, int64_t now_ns);
+
+/* True when the open batch has taken longer to launch than to run, since the GPU was last seen with what
+ * came before it: the GPU idled in between, and that is no one's GPU time. Next to other streams' work a
+ * price that is too low looks the same, and would stay. So there one batch in a row is given up at most. */
+bool flight_has_idled(struct flight *flight, int64_t now_ns);
+
+/* Leaves the open batch unmeasured, if there is one; its estimates stand. */
+void flight_give_up(struct flight *flight, int64_t now_ns);
+
+/* For how long the GPU has had the oldest batch beyond what was foreseen; 0 or less: it has not. */
+int64_t flight_late_ns(struct flight *flight, int64_t now_ns);
 
 /* The oldest batch still runs: charges it for as long as that has lasted by now. */
 void flight_charge_overdue(struct flight *flight, int64_t now_ns);
 
-/* Settles every batch that the GPU is through with. */
-void flight_harvest(struct flight *flight, int64_t now_ns);
+/* Shows what is in flight to those who ask for the utilisation. Of what was in flight before, some
+ * ran until now if `is_settled`. */
+void flight_show(const struct flight *flight, bool is_settled, int64_t now_ns);
+
+/* Settles what is left of a context that is about to end, as estimated. */
+void flight_forget(struct flight *flight, CUcontext context, int64_t now_ns);
 
 #endif

@@ -74,28 +74,26 @@ static void gate_refresh(void)
         set_gate(&never, 1); /* but the quiet one stays open */
 }
 
-enum gate_answer gate_enter(struct launch *launch, const void *object, uint64_t blocks,
-                            CUstream stream, bool is_collective)
+bool gate_enter(struct launch *launch)
 {
     switch (region_open()) {
     case REGION_NONE:
         set_gate(&always, always);
-        return GATE_PASS;
+        return true;
     case REGION_MAPPED:
         break;
     default:
-        return GATE_REFUSE;
+        return false;
     }
-    int index = devices_of_stream(stream);
+    int index = devices_of_stream(launch->stream);
     if (index < 0)
-        return index == DEVICE_UNKNOWN ? GATE_PASS : GATE_REFUSE;
+        return index == DEVICE_UNKNOWN;
     launch->device = (uint32_t)index;
     if (!cap_is_set(launch->device)) {
         gate_refresh();
-        return uncapped_before(launch, stream) ? GATE_MEASURE : GATE_PASS;
+        uncapped_before(launch);
+    } else if (!capture_is_active(launch->stream) && region_claim()) {
+        throttle_before(launch);
     }
-    if (capture_is_active(stream) || !region_claim())
-        return GATE_PASS;
-    return throttle_before(launch, object, blocks, stream, is_collective) ? GATE_MEASURE
-                                                                          : GATE_PASS;
+    return true;
 }

@@ -47,17 +47,10 @@ struct gate_pending {
 void gate_announce_pending(const struct gate_pending *asked);
 bool gate_pending_is_ambiguous(void);
 
-#define GATE_REFUSAL CUDA_ERROR_INVALID_DEVICE /* what a hook returns then */
+#define GATE_REFUSAL CUDA_ERROR_INVALID_DEVICE /* what a hook returns where it does not */
 
-enum gate_answer {
-    GATE_PASS,    /* call the driver, nothing else */
-    GATE_MEASURE, /* call the driver, then throttle_after */
-    GATE_REFUSE,  /* the GPU is not in the slice: do not call */
-};
-
-/* Finds the device of a launch, and waits for its cap if need be. `object` is the function or graph,
- * `blocks` its grid; `is_collective`: see collective.h. */
-enum gate_answer gate_enter(struct launch *launch, const void *object, uint64_t blocks,
-                            CUstream stream, bool is_collective);
+/* Finds the device of a launch whose kind and stream are known, and waits for its cap if need be. False
+ * when the GPU is not in the slice: the driver is not to be called. */
+bool gate_enter(struct launch *launch);
 
 #endif

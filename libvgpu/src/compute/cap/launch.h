@@ -22,8 +22,9 @@ struct local_growth {
 
 struct launch {
     uint32_t device;
-    bool is_measured; /* throttle_after is to be told of it */
-    uint64_t key;     /* of its kind (estimate.h) */
+    bool is_collective; /* it may be a part of one that has begun (collective.h) */
+    uint64_t key;       /* of its kind (estimate.h) */
+    CUstream stream;
     uint64_t batch;   /* that it is on its way in (batch.h); 0: in none */
     uint64_t pairing; /* number of the pair of events around it (uncapped.c); 0: no pair */
     struct local_growth growth;
@@ -33,10 +34,15 @@ struct launch {
 /* Nothing is known of it yet. What nobody reads before it is written is left as it is: that is most of it. */
 static inline void launch_start(struct launch *launch)
 {
-    launch->is_measured = false;
     launch->batch = 0;
     launch->pairing = 0;
     launch->growth.context = NULL;
+}
+
+/* True when its batch or its pair of events is to be told that the driver has it. */
+static inline bool launch_is_measured(const struct launch *launch)
+{
+    return launch->batch != 0 || launch->pairing != 0;
 }
 
 #endif

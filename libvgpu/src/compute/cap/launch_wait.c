@@ -81,9 +81,18 @@ static int64_t slack_of(const struct flight *flight, const struct launch_wait_st
     return flight->window.state == WINDOW_SHARED ? SHARED_SLACK_NS : VIRTUAL_TIME_SLACK_NS;
 }
 
-static enum launch_wait held_by(struct flight *flight, const struct estimate *estimate,
-                                CUstream stream, const struct launch_wait_state *wait,
-                                int64_t now_ns)
+/* True where a launch cannot be measured with the open batch, which launches of other threads keep open. */
+static bool is_kept_apart(struct flight *flight, const struct estimate *estimate, CUstream stream)
+{
+    const struct batch *open = timing_open_batch(&flight->timing);
+    return open != NULL && open->coming > 0 &&
+           (estimate->samples == 0 ||
+            (!batch_is_on(open, stream) && !batch_can_join(open, stream)));
+}
+
+enum launch_wait launch_wait_why(struct flight *flight, const struct launch *launch,
+                                 const struct estimate *estimate,
+                                 const struct launch_wait_state *wait, int64_t now_ns)
 {
     const struct window *window = &flight->window;
     int64_t slack_ns = slack_of(flight, wait, now_ns);
@@ -97,7 +106,7 @@ static enum launch_wait held_by(struct flight *flight, const struct estimate *es
         return LAUNCH_WAIT_TURN;
     if (is_after_a_peer(flight, wait, now_ns))
         return LAUNCH_WAIT_ORDER;
-    if (flight_is_in_the_way(flight, estimate, stream, now_ns) &&
+    if (is_kept_apart(flight, estimate, launch->stream) &&
         (wait == NULL || wait->thread_ns == 0 || now_ns - wait->thread_ns < MOST_THREAD_NS))
         return LAUNCH_WAIT_THREAD;
     if (estimate->samples == 0 && timing_holds(&flight->timing, estimate->key))
@@ -107,17 +116,6 @@ static enum launch_wait held_by(struct flight *flight, const struct estimate *es
     if (flight->in_flight_ns > 0 && flight->in_flight_ns + estimate->gpu_ns > FLIGHT_MOST_NS)
         return LAUNCH_WAIT_GPU;
     return flight->timing.count + 1 >= TIMING_BATCHES ? LAUNCH_WAIT_GPU : LAUNCH_WAIT_NOTHING;
-}
-
-struct launch_wait_state launch_wait_begin(int64_t now_ns)
-{
-    return (struct launch_wait_state){.since_ns = now_ns, .poll_ns = POLL_FIRST_NS};
-}
-
-enum launch_wait launch_wait_new(struct flight *flight, const struct estimate *estimate,
-                                 CUstream stream, int64_t now_ns)
-{
-    return held_by(flight, estimate, stream, NULL, now_ns);
 }
 
 static int64_t at_most(int64_t value, int64_t most)
@@ -140,39 +138,24 @@ static void lose_patience(struct flight *flight, int64_t now_ns)
     interlock_release(&flight->interlock, now_ns);
 }
 
-/* For how long the GPU has had the oldest batch beyond what was foreseen; 0 or less: it has not. */
-static int64_t late_ns(struct flight *flight, int64_t now_ns)
-{
-    const struct batch *oldest = timing_oldest(&flight->timing);
-    if (oldest == NULL)
-        return 0;
-    int64_t end_ns = flight->settled_ns + oldest->charged_ns; /* as in flight_charge_overdue */
-    return now_ns - (end_ns > oldest->predicted_end_ns ? end_ns : oldest->predicted_end_ns);
-}
-
 /* True when what is on the GPU has run for so much longer than foreseen that it may wait for the launch
  * that the cap holds. That goes then, and all of it is debt. */
 static bool is_awaited(struct flight *flight, const struct estimate *estimate, int64_t now_ns)
 {
     /* One at a time. */
-    int64_t in_vain_ns = at_most(late_ns(flight, now_ns), now_ns - flight->interlock.released_ns);
+    int64_t in_vain_ns =
+        at_most(flight_late_ns(flight, now_ns), now_ns - flight->interlock.released_ns);
     if (estimate->samples > 0 && estimate->uneven_score == 0 &&
         !interlock_is_on(&flight->interlock, now_ns))
         in_vain_ns -= estimate->gpu_ns; /* may have been charged before anybody knew that */
     return in_vain_ns > patience_of(flight, now_ns);
 }
 
-/* True when the cap has held a launch in vain all the same, which it lets go now. */
-static bool was_awaited(struct flight *flight, const struct launch_wait_state *wait, int64_t now_ns)
+enum launch_wait launch_wait_again(struct flight *flight, const struct launch *launch,
+                                   const struct estimate *estimate, struct launch_wait_state *wait,
+                                   int64_t now_ns)
 {
-    return wait->is_capped && now_ns - wait->since_ns > INTERLOCK_SOON_NS &&
-           flight->settled_ns < wait->since_ns && late_ns(flight, now_ns) > MOST_GPU_WAIT_NS;
-}
-
-enum launch_wait launch_wait_again(struct flight *flight, const struct estimate *estimate,
-                                   CUstream stream, struct launch_wait_state *wait, int64_t now_ns)
-{
-    enum launch_wait why = held_by(flight, estimate, stream, wait, now_ns);
+    enum launch_wait why = launch_wait_why(flight, launch, estimate, wait, now_ns);
     if (why == LAUNCH_WAIT_THREAD && wait->thread_ns == 0)
         wait->thread_ns = now_ns;
     if (wait->looked_ns != 0)
@@ -183,8 +166,11 @@ enum launch_wait launch_wait_again(struct flight *flight, const struct estimate 
         lose_patience(flight, now_ns);
         return LAUNCH_WAIT_NOTHING;
     }
-    if (why == LAUNCH_WAIT_NOTHING && was_awaited(flight, wait, now_ns))
-        interlock_release(&flight->interlock, now_ns);
+    if (why == LAUNCH_WAIT_NOTHING && wait->is_capped &&
+        now_ns - wait->since_ns > INTERLOCK_SOON_NS && flight->settled_ns < wait->since_ns &&
+        flight_late_ns(flight, now_ns) > MOST_GPU_WAIT_NS)
+        interlock_release(&flight->interlock,
+                          now_ns); /* the cap has held it in vain all the same */
     wait->looked_ns = why == LAUNCH_WAIT_ORDER ? now_ns : 0;
     if (why == LAUNCH_WAIT_ORDER && wait->order_ns > MOST_ORDER_NS)
         return LAUNCH_WAIT_NOTHING;
@@ -198,6 +184,7 @@ static int64_t next_poll(struct flight *flight, const struct estimate *estimate,
     const struct batch *oldest = timing_oldest(&flight->timing);
     int64_t most_ns = patience_of(flight, now_ns);
     wait->gpu_ns = wait->gpu_ns == 0 ? now_ns : wait->gpu_ns;
+    wait->poll_ns = wait->poll_ns == 0 ? POLL_FIRST_NS : wait->poll_ns;
     if (wait->gpu_ns < flight->settled_ns)
         wait->gpu_ns = flight->settled_ns;
     /* What is there may have been charged before anybody knew how long it takes. */

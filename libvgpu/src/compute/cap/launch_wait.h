@@ -22,26 +22,28 @@ enum launch_wait {
     LAUNCH_WAIT_GPU,    /* enough is in flight, or this kind is to be measured first */
 };
 
-/* How one launch has waited so far. */
+/* How one launch has waited so far; but for its beginning all zero at first. */
 struct launch_wait_state {
     int64_t since_ns;
     int64_t order_ns;  /* for a peer, all in all */
     int64_t looked_ns; /* when it was held for a peer; 0: it was not, at the last look */
     int64_t thread_ns; /* since when for another thread; 0: not yet */
     int64_t gpu_ns;    /* since when for the GPU; 0: not yet */
-    int64_t poll_ns;
-    bool is_capped; /* it has used up what its cap gives it */
-    bool is_over;   /* it has waited for the GPU long enough */
+    int64_t poll_ns;   /* pause between two looks at the GPU; 0: there was none yet */
+    bool is_capped;    /* it has used up what its cap gives it */
+    bool is_over;      /* it has waited for the GPU long enough */
 };
-struct launch_wait_state launch_wait_begin(int64_t now_ns);
 
-/* What a launch that comes now waits for: it may take what its predecessor in the burst left. */
-enum launch_wait launch_wait_new(struct flight *flight, const struct estimate *estimate,
-                                 CUstream stream, int64_t now_ns);
+/* What holds a launch. One that comes now, for which `wait` is NULL, may take what its predecessor in the
+ * burst left. */
+enum launch_wait launch_wait_why(struct flight *flight, const struct launch *launch,
+                                 const struct estimate *estimate,
+                                 const struct launch_wait_state *wait, int64_t now_ns);
 
-/* What still holds one that waits. */
-enum launch_wait launch_wait_again(struct flight *flight, const struct estimate *estimate,
-                                   CUstream stream, struct launch_wait_state *wait, int64_t now_ns);
+/* What still holds one that waits: nothing as well once it has waited long enough. */
+enum launch_wait launch_wait_again(struct flight *flight, const struct launch *launch,
+                                   const struct estimate *estimate, struct launch_wait_state *wait,
+                                   int64_t now_ns);
 
 /* When it looks again; says meanwhile what the container's other processes must know. */
 int64_t launch_wait_until(struct flight *flight, const struct estimate *estimate,

@@ -46,7 +46,7 @@ void throttle_after_fork(void)
     budget_reset();
 }
 
-/* Looks at the grant, says what is wanted, and keeps an elastic container out of debt. */
+/* Looks at the grant and the cap, and keeps an elastic container out of debt. */
 static void look(struct flight *flight, int64_t now_ns)
 {
     flight->window = window_at(flight->device, now_ns);
@@ -55,17 +55,11 @@ static void look(struct flight *flight, int64_t now_ns)
         virtual_time_forgive(region_shared(flight->device), now_ns);
 }
 
-/* Time in which the program could not go on counts towards what it wants of the GPU. */
-static void count_stall(uint32_t device, int64_t stalled_ns)
-{
-    __atomic_fetch_add(&region_shared(device)->stalled_ns, (uint64_t)stalled_ns, __ATOMIC_RELAXED);
-}
-
 /* Waits, unlocked, for those who came before and then until the launch may start. Returns locked, and with its
  * place among the container's processes still taken; or unlocked and LOCK_IS_STUCK. */
-static int64_t wait_to_start(struct flight *flight, uint64_t key, CUstream stream, int64_t now_ns)
+static int64_t wait_to_start(struct flight *flight, const struct launch *launch, int64_t now_ns)
 {
-    struct launch_wait_state wait = launch_wait_begin(now_ns);
+    struct launch_wait_state wait = {.since_ns = now_ns};
     lock_give_back(&flight->lock);
     ticket_lock_enter(&flight->launches);
     for (int64_t counted_ns = now_ns;; counted_ns = now_ns) {
@@ -74,11 +68,11 @@ static int64_t wait_to_start(struct flight *flight, uint64_t key, CUstream strea
             return LOCK_IS_STUCK;
         }
         now_ns = waiting_now_ns();
-        count_stall(flight->device, now_ns - counted_ns);
+        region_add(&region_shared(flight->device)->stalled_ns, now_ns - counted_ns);
         flight_harvest(flight, now_ns);
         look(flight, now_ns);
-        struct estimate *estimate = estimate_find(&flight->estimates, key);
-        enum launch_wait why = launch_wait_again(flight, estimate, stream, &wait, now_ns);
+        struct estimate *estimate = estimate_find(&flight->estimates, launch->key);
+        enum launch_wait why = launch_wait_again(flight, launch, estimate, &wait, now_ns);
         if (why == LAUNCH_WAIT_NOTHING || !cap_is_set(flight->device))
             break;
         flight_close(flight, now_ns);
@@ -107,20 +101,21 @@ static int64_t wait_to_start(struct flight *flight, uint64_t key, CUstream strea
     return now_ns;
 }
 
-/* Of several threads' parts at one moment one may be taken for another beginning. */
-static bool has_begun(bool is_collective, int64_t now_ns)
+/* True for a part of a collective that has begun. Of several threads' parts at one moment one may be taken
+ * for another beginning. */
+static bool has_begun(const struct launch *launch, int64_t now_ns)
 {
     static int64_t last_ns; /* atomic: when this process last launched a part of a collective */
-    if (!is_collective)
+    if (!launch->is_collective)
         return false;
     int64_t before_ns = __atomic_exchange_n(&last_ns, now_ns, __ATOMIC_RELAXED);
     return before_ns != 0 && now_ns - before_ns < THROTTLE_COLLECTIVE_NS;
 }
 
 /* A launch whose thread could not look at what is in flight: charged by its price, not measured. */
-static void charge_blindly(struct flight *flight, uint64_t key, int64_t now_ns)
+static void charge_blindly(struct flight *flight, const struct launch *launch, int64_t now_ns)
 {
-    const struct estimate *known = estimate_look(&flight->estimates, key);
+    const struct estimate *known = estimate_look(&flight->estimates, launch->key);
     int64_t price_ns = known == NULL ? ESTIMATE_GUESS_NS : estimate_price(known);
     virtual_time_charge(region_shared(flight->device), now_ns, price_ns,
                         cap_percent(flight->device));
@@ -128,50 +123,40 @@ static void charge_blindly(struct flight *flight, uint64_t key, int64_t now_ns)
     region_add(&region_counters(flight->device)->gpu_time_ns, price_ns);
 }
 
-bool throttle_before(struct launch *launch, const void *object, uint64_t blocks, CUstream stream,
-                     bool is_collective)
+void throttle_before(struct launch *launch)
 {
-    uint32_t device = launch->device;
-    struct flight *flight = flight_of(device);
-    uint64_t key = launch->key = estimate_key(object, blocks);
+    struct flight *flight = flight_of(launch->device);
     int64_t now_ns = waiting_now_ns();
-    virtual_time_enter(region_shared(device), now_ns);
+    virtual_time_enter(region_shared(launch->device), now_ns);
     if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
-        charge_blindly(flight, key, now_ns);
-        return false;
+        charge_blindly(flight, launch, now_ns);
+        return;
     }
     look(flight, now_ns);
-    budget_collect(flight, now_ns);
-    flight_drop_stale(flight, now_ns);
-    struct batch *oldest = timing_oldest(&flight->timing);
-    if (oldest != NULL && now_ns >= oldest->predicted_end_ns)
-        flight_harvest(flight, now_ns);
-    struct estimate *estimate = estimate_find(&flight->estimates, key);
-    window_want(device, &flight->window, now_ns, false);
-    bool waits = !has_begun(is_collective, now_ns) &&
+    flight_catch_up(flight, now_ns);
+    window_want(launch->device, &flight->window, now_ns, false);
+    struct estimate *estimate = estimate_find(&flight->estimates, launch->key);
+    bool waits = !has_begun(launch, now_ns) &&
                  (ticket_lock_is_busy(&flight->launches) ||
-                  launch_wait_new(flight, estimate, stream, now_ns) != LAUNCH_WAIT_NOTHING);
+                  launch_wait_why(flight, launch, estimate, NULL, now_ns) != LAUNCH_WAIT_NOTHING);
     if (waits) {
-        now_ns = wait_to_start(flight, key, stream, now_ns);
+        now_ns = wait_to_start(flight, launch, now_ns);
         if (now_ns == LOCK_IS_STUCK) {
-            charge_blindly(flight, key, waiting_now_ns());
-            return false;
+            charge_blindly(flight, launch, waiting_now_ns());
+            return;
         }
-        estimate = estimate_find(&flight->estimates, key); /* it may have been replaced */
+        estimate = estimate_find(&flight->estimates, launch->key); /* it may have been replaced */
     }
-    bool tells = flight_enlist(flight, launch, estimate, stream, now_ns);
+    flight_enlist(flight, launch, estimate, now_ns);
     if (waits) /* once it is charged: the next one must find the virtual time moved */
-        arrival_serve(region_usage(), device, region_slot(), now_ns);
-    if (!tells)
+        arrival_serve(region_usage(), launch->device, region_slot(), now_ns);
+    if (launch->batch == 0)
         budget_grant(flight, estimate, now_ns);
     lock_give_back(&flight->lock);
-    return tells;
 }
 
 void throttle_after(const struct launch *launch)
 {
-    if (uncapped_after(launch))
-        return;
     struct flight *flight = flight_of(launch->device);
     int64_t now_ns = waiting_now_ns(); /* before the lock: others may have it */
     if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
@@ -207,7 +192,7 @@ void throttle_after_wait(int64_t began_ns)
     int64_t stalled_ns = waiting_now_ns() - began_ns;
     for (uint32_t device = 0; device < region_device_count(); device++)
         if (flights[device].window.state != WINDOW_NONE)
-            count_stall(device, stalled_ns);
+            region_add(&region_shared(device)->stalled_ns, stalled_ns);
 }
 
 void throttle_forget_stream(CUstream stream)

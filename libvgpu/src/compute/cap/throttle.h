@@ -25,14 +25,13 @@
 /* Parts of a collective follow each other within so long, on whatever devices. */
 #define THROTTLE_COLLECTIVE_NS 100000000
 
-/* Before a launch of `object` (function or graph) with `blocks` on `stream` of launch->device: waits until it
- * may start and charges it. A part of a collective that has begun is charged and does not wait: the
- * others wait for it on the GPU. True when throttle_after is to be called once the driver has
- * taken it. Further ones of the same kind may find themselves prepaid (budget.h). */
-bool throttle_before(struct launch *launch, const void *object, uint64_t blocks, CUstream stream,
-                     bool is_collective);
+/* Before a launch whose device, kind and stream are known: waits until it may start and charges it. A part of
+ * a collective that has begun is charged and does not wait: the others wait for it on the GPU. One that is
+ * measured gets a batch, and throttle_after is to be called once the driver has taken it. Further ones of
+ * the same kind may find themselves prepaid (budget.h). */
+void throttle_before(struct launch *launch);
 
-/* After that launch: tells when it began, or ends its measurement behind it. */
+/* After a launch that has a batch: tells when it began, or ends its measurement behind it. */
 void throttle_after(const struct launch *launch);
 
 /* Before the program waits for the GPU, or begins a capture: the pause that follows must not be

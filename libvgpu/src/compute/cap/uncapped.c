@@ -74,35 +74,31 @@ static uint64_t any_below(uint64_t bound) /* xorshift */
     return state.random % bound;
 }
 
-bool uncapped_before(struct launch *launch, CUstream stream)
+void uncapped_before(struct launch *launch)
 {
     if (!__atomic_load_n(&is_wanted, __ATOMIC_RELAXED))
         __atomic_store_n(&is_wanted, true, __ATOMIC_RELAXED);
-    if (!uncapped_is_sampling() || capture_is_active(stream) || !region_claim())
-        return false;
+    if (!uncapped_is_sampling() || capture_is_active(launch->stream) || !region_claim())
+        return;
     uint64_t number = __atomic_fetch_add(&counted, 1, __ATOMIC_RELAXED);
     if (number >= UNCAPPED_MOST_LAUNCHES) {
         __atomic_store_n(&is_sampling, false, __ATOMIC_SEQ_CST);
-        return false;
+        return;
     }
     __atomic_fetch_add(&state.samples[launch->device].launches, 1, __ATOMIC_RELAXED);
     number += __atomic_load_n(&offset, __ATOMIC_RELAXED);
     if (number % __atomic_load_n(&stride, __ATOMIC_RELAXED) != 0 ||
         !lock_try(&state.lock, LOCK_SAMPLES))
-        return false;
-    bool is_timed = state.phase == SAMPLING && timing_open(&state.timing, stream, waiting_now_ns());
-    if (is_timed) {
-        timing_count(timing_open_batch(&state.timing), launch->device, 0, 1);
+        return;
+    if (state.phase == SAMPLING && timing_open(&state.timing, launch->stream, waiting_now_ns())) {
+        batch_count(timing_open_batch(&state.timing), launch->device, 0, 1);
         launch->pairing = ++state.pairing;
     }
     lock_give_back(&state.lock);
-    return is_timed;
 }
 
-bool uncapped_after(const struct launch *launch)
+void uncapped_after(const struct launch *launch)
 {
-    if (launch->pairing == 0)
-        return false;
     lock_take(&state.lock, LOCK_SAMPLES);
     const struct batch *open = timing_open_batch(&state.timing);
     if (open != NULL && state.pairing == launch->pairing) {
@@ -113,7 +109,6 @@ bool uncapped_after(const struct launch *launch)
             timing_close(&state.timing, now_ns);
     }
     lock_give_back(&state.lock);
-    return true;
 }
 
 /* The stride follows the launches of the last sample; the place of the first pair is random. */

@@ -33,11 +33,11 @@
 /* True while a sample is taken: the gate must stay shut. */
 bool uncapped_is_sampling(void);
 
-/* Before a launch on a device without a cap. True when uncapped_after is to be called behind it. */
-bool uncapped_before(struct launch *launch, CUstream stream);
+/* Before a launch on a device without a cap, which may get a pairing. */
+void uncapped_before(struct launch *launch);
 
-/* Behind a launch. False when it was none of a pair of ours. */
-bool uncapped_after(const struct launch *launch);
+/* Behind a launch that has one. */
+void uncapped_after(const struct launch *launch);
 
 /* The program has waited for the GPU: a round is over. */
 void uncapped_after_wait(void);

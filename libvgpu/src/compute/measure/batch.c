@@ -1,8 +1,11 @@
 #include "compute/measure/batch.h"
 
 #include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "driver/real.h"
+#include "slice/devices.h"
 #include "slice/waiting.h"
 
 #define PAIRS 3
@@ -100,6 +103,15 @@ float batch_last_end_ms(const struct batch *batch, CUevent since, uint32_t *last
     return most_ms;
 }
 
+bool batch_is_later(CUevent event, CUevent later, int64_t *by_ns)
+{
+    float ms = 0;
+    if (real.cuEventElapsedTime(&ms, event, later) != CUDA_SUCCESS || ms <= 0)
+        return false;
+    *by_ns = (int64_t)(ms * BATCH_NS_PER_MS);
+    return true;
+}
+
 int64_t batch_pair_ns(const struct batch *batch, CUstream stream)
 {
     int64_t give_up_ns = waiting_now_ns() + MOST_PAIR_NS;
@@ -119,4 +131,50 @@ int64_t batch_pair_ns(const struct batch *batch, CUstream stream)
         least_ms = i == 0 || ms < least_ms ? ms : least_ms;
     }
     return (int64_t)(least_ms * BATCH_NS_PER_MS) + 1;
+}
+
+int batch_thread_of(CUstream stream)
+{
+    return stream == CU_STREAM_PER_THREAD ? (int)syscall(SYS_gettid) : 0;
+}
+
+void batch_begin(struct batch *batch, CUstream stream, int64_t now_ns)
+{
+    batch->streams[0] = stream;
+    batch->stream_count = 1;
+    batch->thread = batch_thread_of(stream);
+    batch->opened_ns = now_ns;
+    batch->charged_ns = batch->overdue_ns = batch->counted_ns = 0;
+    batch->idle_ns = batch->launched_ns = 0;
+    batch->is_sample = batch->ends_behind = false;
+    batch->speaks_for_ns = 0;
+    batch->is_beside = batch->is_shared = false;
+    batch->coming = batch->launches = batch->kind_count = 0;
+}
+
+void batch_count(struct batch *batch, uint64_t key, int64_t price_ns, int64_t launches)
+{
+    batch->launches += (uint32_t)launches;
+    for (uint32_t i = 0; i < batch->kind_count; i++)
+        if (batch->kinds[i].key == key) {
+            batch->kinds[i].launches += (uint32_t)launches;
+            batch->kinds[i].price_ns = price_ns;
+            return;
+        }
+    if (batch->kind_count < BATCH_KINDS)
+        batch->kinds[batch->kind_count++] = (struct batch_kind){key, price_ns, (uint32_t)launches};
+}
+
+bool batch_is_on(const struct batch *batch, CUstream stream)
+{
+    for (uint32_t i = 0; i < batch->stream_count; i++)
+        if (batch->streams[i] == stream)
+            return batch->thread == batch_thread_of(stream);
+    return false;
+}
+
+bool batch_can_join(const struct batch *batch, CUstream stream)
+{
+    return batch->stream_count < BATCH_STREAMS && batch->thread == 0 &&
+           batch_thread_of(stream) == 0 && devices_context_of(stream) == batch->context;
 }

@@ -1,7 +1,8 @@
 /* A batch of launches and the events that measure it: one at its start, and one at its end on each
  * stream that it has launches on. The events stay with the batch's place for the next round.
  *
- * What calls the driver here runs between batch_visit and batch_leave. Serialised by its caller. */
+ * What asks the driver of events or captures here runs between batch_visit and batch_leave. Serialised by
+ * its caller. */
 #ifndef VGPU_BATCH_H
 #define VGPU_BATCH_H
 
@@ -59,6 +60,23 @@ struct batch {
     struct batch_kind kinds[BATCH_KINDS];
 };
 
+/* Nothing is in it yet, and its start is on that stream. Who opens it says the rest. */
+void batch_begin(struct batch *batch, CUstream stream, int64_t now_ns);
+
+/* Counts launches of a kind in the batch, at that price each. */
+void batch_count(struct batch *batch, uint64_t key, int64_t price_ns, int64_t launches);
+
+/* The calling thread's number where `stream` means its own default stream, else 0. */
+int batch_thread_of(CUstream stream);
+
+/* True when launches on that stream are measured with the batch. */
+bool batch_is_on(const struct batch *batch, CUstream stream);
+
+/* True where launches on a further stream could be measured with the batch. */
+bool batch_can_join(const struct batch *batch, CUstream stream);
+
+/* ---- the driver's part ---- */
+
 /* Around our own driver calls: in the batch's context, whatever the calling thread's is, and
  * leaving captures alone. */
 struct batch_visit {
@@ -87,6 +105,9 @@ CUresult batch_ask(const struct batch *batch);
 /* Returns the time from `since` to the last of the ends, and which that is; negative: not to be
  * told. */
 float batch_last_end_ms(const struct batch *batch, CUevent since, uint32_t *last);
+
+/* True where both events have passed, and `later` after the other one; tells by how much. */
+bool batch_is_later(CUevent event, CUevent later, int64_t *by_ns);
 
 /* Measures what a pair of events costs the GPU, on a stream that is idle: a few microseconds.
  * Returns 0 where somebody else keeps the GPU. */

@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "driver/capture.h"
 #include "driver/real.h"
@@ -39,11 +37,6 @@ struct batch *timing_last_closed(struct timing *timing)
     return closed > 0 ? at(timing, closed - 1) : NULL;
 }
 
-int timing_thread_of(CUstream stream)
-{
-    return stream == CU_STREAM_PER_THREAD ? (int)syscall(SYS_gettid) : 0;
-}
-
 bool timing_holds(const struct timing *timing, uint64_t key)
 {
     for (uint32_t i = 0; i < timing->count; i++) {
@@ -53,19 +46,6 @@ bool timing_holds(const struct timing *timing, uint64_t key)
                 return true;
     }
     return false;
-}
-
-void timing_count(struct batch *batch, uint64_t key, int64_t price_ns, int64_t launches)
-{
-    batch->launches += (uint32_t)launches;
-    for (uint32_t i = 0; i < batch->kind_count; i++)
-        if (batch->kinds[i].key == key) {
-            batch->kinds[i].launches += (uint32_t)launches;
-            batch->kinds[i].price_ns = price_ns;
-            return;
-        }
-    if (batch->kind_count < BATCH_KINDS)
-        batch->kinds[batch->kind_count++] = (struct batch_kind){key, price_ns, (uint32_t)launches};
 }
 
 /* A launch then returns when its work is done: the time it took is not what it took to begin. */
@@ -116,21 +96,9 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     batch_leave(visit);
     if (!done)
         return false;
-    batch->streams[0] = stream;
-    batch->stream_count = 1;
-    batch->charged_ns = batch->overdue_ns = 0;
-    batch->thread = timing_thread_of(stream);
-    batch->is_sample = batch->ends_behind = false;
+    batch_begin(batch, stream, now_ns);
     batch->id = ++timing->last_id;
-    batch->coming = 0;
-    batch->counted_ns = 0;
-    batch->is_beside = batch->is_shared = false;
-    batch->launches = 0;
-    batch->kind_count = 0;
-    batch->opened_ns = now_ns;
     batch->recorded_ns = recorded_ns;
-    batch->idle_ns = 0;
-    batch->launched_ns = 0;
     batch->is_behind = !is_idle;
     batch->is_anchor = is_idle && is_prompt(timing, batch->start_ns - asked_ns);
     timing->count++;
@@ -138,24 +106,10 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     return true;
 }
 
-bool timing_is_on(const struct batch *batch, CUstream stream)
-{
-    for (uint32_t i = 0; i < batch->stream_count; i++)
-        if (batch->streams[i] == stream)
-            return batch->thread == timing_thread_of(stream);
-    return false;
-}
-
-bool timing_can_join(const struct batch *batch, CUstream stream)
-{
-    return batch->stream_count < BATCH_STREAMS && batch->thread == 0 &&
-           timing_thread_of(stream) == 0 && devices_context_of(stream) == batch->context;
-}
-
 bool timing_join(struct timing *timing, CUstream stream)
 {
     struct batch *batch = timing_open_batch(timing);
-    if (batch == NULL || !timing_can_join(batch, stream))
+    if (batch == NULL || !batch_can_join(batch, stream))
         return false;
     struct batch_visit visit = batch_visit(batch->context);
     bool done = !batch_is_captured(stream) && batch_prepare_end(batch, batch->stream_count);
@@ -201,7 +155,7 @@ bool timing_close(struct timing *timing, int64_t now_ns)
         return false;
     struct batch_visit visit = batch_visit(batch->context);
     /* Another thread's default stream cannot be named from here. */
-    bool done = batch->thread == timing_thread_of(batch->streams[0]) && batch_record_ends(batch);
+    bool done = batch->thread == batch_thread_of(batch->streams[0]) && batch_record_ends(batch);
     batch_leave(visit);
     if (!done) {
         timing_drop_open(timing);
@@ -239,16 +193,6 @@ static int64_t waited_ns(const struct timing *timing, const struct batch *batch)
     return waited_ns < 0 ? 0 : waited_ns < way_ns ? waited_ns : way_ns;
 }
 
-/* True where both have passed, and `later` after the other one; tells by how much. */
-static bool is_later(CUevent event, CUevent later, int64_t *by_ns)
-{
-    float ms = 0;
-    if (real.cuEventElapsedTime(&ms, event, later) != CUDA_SUCCESS || ms <= 0)
-        return false;
-    *by_ns = (int64_t)(ms * BATCH_NS_PER_MS);
-    return true;
-}
-
 /* Notes in the other batches what of their time is counted by now: with this one, `gpu_ns` up to an end of
  * it. One that began earlier has all of that in its time; of one that began meanwhile all is counted up to
  * there. They may end in any order. */
@@ -259,9 +203,9 @@ static void note_counted(struct timing *timing, struct batch *counted, uint32_t 
         struct batch *other = at(timing, i);
         int64_t since_ns = 0, ahead_ns = 0;
         if (other == counted || other->context != counted->context ||
-            !is_later(other->start, counted->ends[last], &since_ns))
+            !batch_is_later(other->start, counted->ends[last], &since_ns))
             continue; /* the GPU has not come to that start */
-        if (!is_later(counted->start, other->start, &ahead_ns))
+        if (!batch_is_later(counted->start, other->start, &ahead_ns))
             other->counted_ns += gpu_ns;
         else if (other->counted_ns < since_ns)
             other->counted_ns = since_ns;

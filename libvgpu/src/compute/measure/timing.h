@@ -45,12 +45,6 @@ struct timing {
 /* Opens a batch on `stream`: records its start. False when the driver cannot: it is not timed. */
 bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns);
 
-/* True when launches on that stream are measured with the batch. */
-bool timing_is_on(const struct batch *batch, CUstream stream);
-
-/* True where launches on a further stream could be measured with the batch. */
-bool timing_can_join(const struct batch *batch, CUstream stream);
-
 /* Takes a further stream into the open batch. False when it cannot: the batch is to be closed. */
 bool timing_join(struct timing *timing, CUstream stream);
 
@@ -62,12 +56,6 @@ bool timing_was_slow(const struct timing *timing, const struct batch *batch);
 
 /* True while a batch holds launches of that kind. */
 bool timing_holds(const struct timing *timing, uint64_t key);
-
-/* Counts launches of a kind in the batch, at that price each. */
-void timing_count(struct batch *batch, uint64_t key, int64_t price_ns, int64_t launches);
-
-/* The calling thread's number where `stream` means its own default stream, else 0. */
-int timing_thread_of(CUstream stream);
 
 /* The open batch, or NULL. */
 struct batch *timing_open_batch(struct timing *timing);

@@ -44,6 +44,13 @@ struct window {
     int64_t end_ns;
 };
 
+/* True where turns are taken, or were when the arbiter was lost. */
+static inline bool window_has_turns(const struct window *window)
+{
+    return window->state != WINDOW_NONE && window->state != WINDOW_FREE &&
+           window->state != WINDOW_SHARED;
+}
+
 /* The grant as it stands at a moment. */
 struct window window_at(uint32_t device, int64_t now_ns);
 

@@ -73,6 +73,15 @@ static void count_refusal(const struct charge *charge)
              (double)used_bytes / MIB, (double)limit_bytes / MIB);
 }
 
+bool charge_try_claimed(struct charge *charge)
+{
+    struct ledger ledger = region_ledger((uint32_t)charge->device);
+    if (ledger_reserve(&ledger, region_slot(), charge->bytes, &charge->refusal) != 0)
+        return false;
+    count(charge, (int64_t)charge->bytes);
+    return true;
+}
+
 bool charge_try(struct charge *charge, int device, uint16_t kind, uint64_t bytes)
 {
     *charge = (struct charge){.device = device, .kind = kind, .bytes = bytes};
@@ -80,13 +89,8 @@ bool charge_try(struct charge *charge, int device, uint16_t kind, uint64_t bytes
         charge->device = CHARGE_NONE;
         return true;
     }
-    if (device < 0 || !region_claim())
-        return false; /* a GPU that the slice does not name has limit 0 */
-    struct ledger ledger = region_ledger((uint32_t)device);
-    if (ledger_reserve(&ledger, region_slot(), bytes, &charge->refusal) != 0)
-        return false;
-    count(charge, (int64_t)bytes);
-    return true;
+    /* a GPU that the slice does not name has limit 0 */
+    return device >= 0 && region_claim() && charge_try_claimed(charge);
 }
 
 CUresult charge_refuse(const struct charge *charge)
@@ -204,13 +208,8 @@ void charge_keep_lasting(const struct charge *charge, enum allocation_space spac
     keep(&allocation);
 }
 
-void charge_keep(const struct charge *charge, enum allocation_space space, uint64_t handle)
-{
-    charge_keep_owned(charge, space, handle, NULL);
-}
-
-void charge_keep_owned(const struct charge *charge, enum allocation_space space, uint64_t handle,
-                       struct charge_owner *owner)
+void charge_keep(const struct charge *charge, enum allocation_space space, uint64_t handle,
+                 struct charge_owner *owner)
 {
     if (charge->device < 0)
         return;
@@ -236,7 +235,7 @@ CUresult charge_settle(const struct charge *charge, CUresult result, enum alloca
         return result;
     }
     memcpy(&made, handle, sizeof made);
-    charge_keep(charge, space, made);
+    charge_keep(charge, space, made, NULL);
     return result;
 }
 

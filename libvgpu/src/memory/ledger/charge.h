@@ -37,6 +37,8 @@ CUresult charge_reserve_current(struct charge *charge, uint16_t kind, uint64_t b
 /* The same without giving anything back first. A refusal is neither counted nor said, but *charge
  * can be handed to charge_refuse. */
 bool charge_try(struct charge *charge, int device, uint16_t kind, uint64_t bytes);
+/* The same for a charge that says device, kind and bytes, of who has asked region_claim. */
+bool charge_try_claimed(struct charge *charge);
 CUresult charge_refuse(const struct charge *charge);
 
 /* How everything is reserved: `attempt` is made with `what`, and where it fails, once more after this
@@ -70,14 +72,11 @@ struct charge_owner {
 };
 
 /* Keeps the reservation for as long as the handle lives, and at most as long as the context it was
- * made in; _lasting is for what outlives contexts, with an owner or NULL. */
-void charge_keep(const struct charge *charge, enum allocation_space space, uint64_t handle);
+ * made in; _lasting is for what outlives contexts. With an owner or NULL. */
+void charge_keep(const struct charge *charge, enum allocation_space space, uint64_t handle,
+                 struct charge_owner *owner);
 void charge_keep_lasting(const struct charge *charge, enum allocation_space space, uint64_t handle,
                          struct charge_owner *owner);
-
-/* As charge_keep, with an owner or NULL. */
-void charge_keep_owned(const struct charge *charge, enum allocation_space space, uint64_t handle,
-                       struct charge_owner *owner);
 
 /* charge_keep or charge_cancel by the driver's `result`, which it returns. `handle` points to the
  * new handle, of eight bytes. */

@@ -7,6 +7,7 @@
 #include "memory/ledger/slabs.h"
 #include "slice/devices.h"
 #include "slice/region.h"
+#include "vgpu/contract.h"
 
 static uint64_t round_up(uint64_t bytes, uint64_t step)
 {
@@ -14,49 +15,30 @@ static uint64_t round_up(uint64_t bytes, uint64_t step)
     return __builtin_add_overflow(bytes, step - 1, &above) ? UINT64_MAX : above / step * step;
 }
 
-static bool shares_slabs(uint64_t bytes, uint64_t block_bytes)
+/* Managed memory lies apart. */
+static bool shares_slabs(uint16_t kind, uint64_t bytes, uint64_t block_bytes)
 {
-    return block_bytes > BLOCK_STEP_BYTES && bytes > 0 && bytes <= block_bytes / 2;
+    return kind != VGPU_KIND_MANAGED && block_bytes > BLOCK_STEP_BYTES && bytes > 0 &&
+           bytes <= block_bytes / 2;
 }
 
-/* Says what is to be reserved: in *piece, with nothing charged yet. */
-static void plan(struct piece *piece, int device, uint16_t kind, uint64_t bytes, bool may_share)
-{
-    bool is_known = device >= 0 && region_claim(); /* a device that is found has a slice */
-    uint64_t block_bytes = is_known ? block_bytes_of((uint32_t)device) : BLOCK_STEP_BYTES;
-    bool is_small = may_share && shares_slabs(bytes, block_bytes);
-    *piece = (struct piece){
-        .charge = {.device = device, .kind = kind, .bytes = round_up(bytes, block_bytes)},
-        .bytes = charge_rounded(bytes),
-        .block_bytes = is_small ? block_bytes : 0};
-}
-
-static inline bool try_planned(void *what)
-{
-    struct piece *piece = what;
-    return charge_try(&piece->charge, piece->charge.device, piece->charge.kind,
-                      piece->charge.bytes);
-}
-
-static CUresult reserve(struct piece *piece)
-{
-    if (charge_attempt(piece->charge.device, try_planned, piece))
-        return CUDA_SUCCESS;
-    if (piece->block_bytes == 0 ||
-        !slabs_have_room(piece->charge.device, piece->bytes, piece->block_bytes))
-        return charge_refuse(&piece->charge);
-    piece->charge.bytes = 0; /* a slab that is charged has room */
-    return CUDA_SUCCESS;
-}
-
-static CUresult plan_current(struct piece *piece, uint16_t kind, uint64_t bytes, bool may_share)
+/* Says in *piece what is to be reserved, with nothing charged yet; on no device where the slice does not
+ * name the current one, or this process can be charged nothing. */
+static CUresult plan_current(struct piece *piece, uint16_t kind, uint64_t bytes)
 {
     int device = DEVICE_UNKNOWN;
     CUresult result = region_open() != REGION_NONE ? devices_ask_current(&device) : CUDA_SUCCESS;
+    *piece = (struct piece){.charge = {.device = CHARGE_NONE, .kind = kind}};
     if (device == DEVICE_UNKNOWN)
-        *piece = (struct piece){.charge = {.device = CHARGE_NONE, .kind = kind}};
-    else
-        plan(piece, device, kind, bytes, may_share);
+        return result;
+    uint64_t block_bytes = BLOCK_STEP_BYTES;
+    if (device >= 0 && region_claim()) {
+        piece->charge.device = device;
+        block_bytes = block_bytes_of((uint32_t)device);
+    }
+    piece->charge.bytes = round_up(bytes, block_bytes);
+    piece->bytes = charge_rounded(bytes);
+    piece->block_bytes = shares_slabs(kind, bytes, block_bytes) ? block_bytes : 0;
     return result;
 }
 
@@ -66,21 +48,28 @@ static bool is_charged(const struct piece *piece)
     return piece->charge.device != CHARGE_NONE || piece->bytes != 0;
 }
 
-CUresult piece_reserve_current(struct piece *piece, uint16_t kind, uint64_t bytes)
+static inline bool try_planned(void *what)
 {
-    CUresult result = plan_current(piece, kind, bytes, true);
-    return result == CUDA_SUCCESS && is_charged(piece) ? reserve(piece) : result;
+    struct piece *piece = what;
+    return piece->charge.device != CHARGE_NONE && charge_try_claimed(&piece->charge);
 }
 
-CUresult piece_reserve_apart_current(struct piece *piece, uint16_t kind, uint64_t bytes)
+CUresult piece_reserve_current(struct piece *piece, uint16_t kind, uint64_t bytes)
 {
-    CUresult result = plan_current(piece, kind, bytes, false);
-    return result == CUDA_SUCCESS && is_charged(piece) ? reserve(piece) : result;
+    CUresult result = plan_current(piece, kind, bytes);
+    if (result != CUDA_SUCCESS || !is_charged(piece) ||
+        charge_attempt(piece->charge.device, try_planned, piece))
+        return result;
+    if (piece->block_bytes == 0 ||
+        !slabs_have_room(piece->charge.device, piece->bytes, piece->block_bytes))
+        return charge_refuse(&piece->charge);
+    piece->charge.bytes = 0; /* a slab that is charged has room */
+    return CUDA_SUCCESS;
 }
 
 CUresult piece_try_current(struct piece *piece, uint16_t kind, uint64_t bytes, bool *fits)
 {
-    CUresult result = plan_current(piece, kind, bytes, true);
+    CUresult result = plan_current(piece, kind, bytes);
     *fits = result == CUDA_SUCCESS && (!is_charged(piece) || try_planned(piece));
     return result;
 }
@@ -90,7 +79,7 @@ CUresult piece_resize(struct piece *piece, uint64_t bytes)
     if (piece->charge.device < 0 || charge_rounded(bytes) == piece->bytes)
         return CUDA_SUCCESS;
     uint64_t block_bytes = block_bytes_of((uint32_t)piece->charge.device);
-    bool is_small = shares_slabs(bytes, block_bytes);
+    bool is_small = shares_slabs(piece->charge.kind, bytes, block_bytes);
     piece->bytes = charge_rounded(bytes);
     piece->block_bytes = is_small ? block_bytes : 0;
     return is_small && piece->charge.bytes == 0
@@ -118,7 +107,7 @@ static CUresult settle_small(const struct piece *piece, CUdeviceptr address)
     struct charge_owner *owner =
         slabs_join(address, piece->bytes, piece->block_bytes, &slab, &is_new);
     if (owner == NULL) { /* without a record it keeps its slab for itself */
-        charge_keep(&slab, SPACE_ADDRESS, address);
+        charge_keep(&slab, SPACE_ADDRESS, address, NULL);
         return CUDA_SUCCESS;
     }
     if (!is_new)
@@ -128,7 +117,7 @@ static CUresult settle_small(const struct piece *piece, CUdeviceptr address)
             return undo(piece, owner, address);
         slabs_pay(owner, &slab);
     }
-    charge_keep_owned(&part, SPACE_ADDRESS, address, owner);
+    charge_keep(&part, SPACE_ADDRESS, address, owner);
     return CUDA_SUCCESS;
 }
 
@@ -140,6 +129,6 @@ CUresult piece_settle(const struct piece *piece, CUresult result, CUdeviceptr ad
     }
     if (piece->block_bytes != 0 && piece->charge.device >= 0)
         return settle_small(piece, address);
-    charge_keep(&piece->charge, SPACE_ADDRESS, address);
+    charge_keep(&piece->charge, SPACE_ADDRESS, address, NULL);
     return CUDA_SUCCESS;
 }

@@ -18,14 +18,11 @@ struct piece {
     uint64_t block_bytes; /* of the slab that it may share; 0: it shares none */
 };
 
-/* As charge_reserve_current: on the device of the current context. */
+/* As charge_reserve_current: on the device of the current context. Managed memory shares no slab. */
 CUresult piece_reserve_current(struct piece *piece, uint16_t kind, uint64_t bytes);
 
 /* The same without giving anything back first, and without a refusal: *fits says whether it is reserved. */
 CUresult piece_try_current(struct piece *piece, uint16_t kind, uint64_t bytes, bool *fits);
-
-/* As piece_reserve_current for memory that shares no slab: managed. */
-CUresult piece_reserve_apart_current(struct piece *piece, uint16_t kind, uint64_t bytes);
 
 /* Changes a reservation once it is known how much was meant. Only more can fail. */
 CUresult piece_resize(struct piece *piece, uint64_t bytes);
