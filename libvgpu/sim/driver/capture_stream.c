@@ -11,10 +11,8 @@ static CUresult begin(CUstream handle, struct CUgraph_st *graph, const CUgraphNo
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (stream == &stream->context->legacy)
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    INVALID_IF((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED);
+    REFUSE_IF(stream == &stream->context->legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     struct capture *capture = calloc(1, sizeof *capture);
     struct CUgraph_st *made = graph ? graph : graph_new();
     if (!capture || !made)
@@ -59,12 +57,10 @@ CUresult cuStreamBeginCapture(CUstream stream)
 static CUresult check_nodes(const struct CUgraph_st *graph, const CUgraphNode *nodes,
                             const CUgraphEdgeData *data, size_t count)
 {
-    if (count && !nodes)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(count && !nodes);
     for (size_t i = 0; i < count; i++) {
         struct graph_node *node = graph_node_of(nodes[i]);
-        if (!node || node->links.graph != graph)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!node || node->links.graph != graph);
         CHECK(data ? graph_check_edge(node, NULL, &data[i]) : CUDA_SUCCESS);
     }
     return CUDA_SUCCESS;
@@ -75,10 +71,9 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                      size_t count, CUstreamCaptureMode mode)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(graph) || graph->capturing)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_nodes(graph, dependencies, data, count);
-    return result == CUDA_SUCCESS ? begin(stream, graph, dependencies, data, count, mode) : result;
+    INVALID_IF(!graph_is_graph(graph) || graph->capturing);
+    CHECK(check_nodes(graph, dependencies, data, count));
+    return begin(stream, graph, dependencies, data, count, mode);
 }
 
 static bool all_joined(const struct capture *capture)
@@ -94,15 +89,12 @@ static bool all_joined(const struct capture *capture)
 static CUresult check_end_locked(const struct CUstream_st *stream)
 {
     const struct capture *capture = stream->capture;
-    if (capture == &capture_implicit)
-        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    if (!capture)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    if (capture->branches[0].stream != stream)
-        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-        !pthread_equal(capture->thread, pthread_self()))
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    REFUSE_IF(capture == &capture_implicit, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    REFUSE_IF(!capture, CUDA_ERROR_ILLEGAL_STATE);
+    REFUSE_IF(capture->branches[0].stream != stream, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    REFUSE_IF(capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+                  !pthread_equal(capture->thread, pthread_self()),
+              CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     return CUDA_SUCCESS;
 }
 
@@ -158,8 +150,7 @@ static CUresult get_info(CUstream handle, CUstreamCaptureStatus *status, cuuint6
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!status || (data && !dependencies))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!status || (data && !dependencies));
     pthread_mutex_lock(&captures_mutex);
     if (stream->capture == &capture_implicit) { /* a question spoils nothing */
         result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -218,8 +209,7 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode *depe
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES);
     pthread_mutex_lock(&captures_mutex);
     struct capture *capture = stream->capture;
     if (!capture)

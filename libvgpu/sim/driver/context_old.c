@@ -8,8 +8,7 @@ CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 {
     struct CUctx_st *current;
     CHECK(context_current(&current));
-    if (!context || flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!context || flags);
     pthread_mutex_lock(&attach_mutex);
     context_settings_of(current)->attached++;
     pthread_mutex_unlock(&attach_mutex);
@@ -22,8 +21,8 @@ CUresult cuCtxDetach(CUcontext context)
 {
     struct CUctx_st *current;
     CHECK(context_current(&current));
-    if (context != current) /* as documented: it must be current */
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(context != current,
+              CUDA_ERROR_INVALID_CONTEXT); /* as documented: it must be current */
     pthread_mutex_lock(&attach_mutex);
     bool attached = context_settings_of(current)->attached > 0;
     if (attached)
@@ -36,8 +35,7 @@ CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config)
 {
     struct CUctx_st *context;
     CHECK(context_current(&context));
-    if (!config)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!config);
     *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
     return CUDA_SUCCESS;
 }

@@ -114,8 +114,7 @@ static CUresult move_in_turn(struct CUstream_st *stream, const struct graph_node
     bool staged = node->type == CU_GRAPH_NODE_TYPE_MEMCPY && is_pageable(node->source);
     struct graph_node *own =
         malloc(sizeof *own + (staged ? node->bytes * node->box.rows * node->box.slices : 0));
-    if (!own)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!own, CUDA_ERROR_OUT_OF_MEMORY);
     *own = *node;
     if (staged)
         stage(own, (unsigned char *)(own + 1));
@@ -225,13 +224,11 @@ static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum dire
     CHECK(stream_resolve(handle, &stream));
     if (bytes == 0)
         return CUDA_SUCCESS;
-    if (!target || !source)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (((direction == TO_DEVICE || direction == ON_DEVICE) && !memory_find(target, bytes, NULL)) ||
-        ((direction == TO_HOST || direction == ON_DEVICE) && !memory_find(source, bytes, NULL)))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!ends_inside(target, bytes) || !ends_inside(source, bytes))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!target || !source);
+    INVALID_IF(
+        ((direction == TO_DEVICE || direction == ON_DEVICE) && !memory_find(target, bytes, NULL)) ||
+        ((direction == TO_HOST || direction == ON_DEVICE) && !memory_find(source, bytes, NULL)));
+    INVALID_IF(!ends_inside(target, bytes) || !ends_inside(source, bytes));
     struct region to = region_of_row(target, bytes), from = region_of_row(source, bytes);
     return copy_issue(stream, &to, &from, wait);
 }

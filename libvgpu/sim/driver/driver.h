@@ -295,6 +295,7 @@ uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes);
             return check_result_; \
     } while (0)
 #define DRIVER_CHECK() CHECK(driver_check())
+#define INVALID_IF(condition) REFUSE_IF(condition, CUDA_ERROR_INVALID_VALUE)
 
 #include "call_cost.h"
 #include "memory.h"

@@ -11,18 +11,15 @@ static CUresult fill_rows(CUdeviceptr target, uint64_t pitch_bytes, unsigned int
     CHECK(stream_resolve(handle, &stream));
     if (count == 0 || rows == 0)
         return CUDA_SUCCESS;
-    if (count > UINT64_MAX / value_bytes || target % value_bytes)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(count > UINT64_MAX / value_bytes || target % value_bytes);
     struct region region = region_of_row(target, count * value_bytes);
     if (rows > 1) { /* the pitch of a single row is documented as unused */
-        if (pitch_bytes < region.width_bytes || pitch_bytes > MAX_PITCH_BYTES ||
-            pitch_bytes % value_bytes || rows > UINT64_MAX / MAX_PITCH_BYTES)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(pitch_bytes < region.width_bytes || pitch_bytes > MAX_PITCH_BYTES ||
+                   pitch_bytes % value_bytes || rows > UINT64_MAX / MAX_PITCH_BYTES);
         region.rows = rows;
         region.pitch_bytes = pitch_bytes;
     }
-    if (!memory_find(target, region_span_bytes(&region), NULL))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!memory_find(target, region_span_bytes(&region), NULL));
     return fill_issue(stream, &region, value, value_bytes);
 }
 

@@ -7,8 +7,7 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *argument)
 {
     struct CUstream_st *stream;
     CHECK(stream_resolve(handle, &stream));
-    if (!function)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!function);
     if (stream_capture(stream))
         return capture_add_host(stream, function, argument);
     return stream_call(stream, function, argument);
@@ -32,13 +31,11 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void *a
 {
     struct CUstream_st *stream;
     CHECK(stream_resolve(handle, &stream));
-    if (!function || flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!function || flags);
     if (stream_capture(stream))
         return capture_refuse(stream); /* as documented: only cuLaunchHostFunc can be captured */
     struct callback *callback = malloc(sizeof *callback);
-    if (!callback)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!callback, CUDA_ERROR_OUT_OF_MEMORY);
     *callback = (struct callback){function, handle, argument};
     CUresult result = stream_call(stream, run_callback, callback);
     if (result != CUDA_SUCCESS)

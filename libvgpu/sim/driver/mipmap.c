@@ -75,18 +75,13 @@ static CUresult prepare(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned int level_
                         struct CUmipmappedArray_st **made)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result == CUDA_SUCCESS)
-        result = array_check_form(form, true);
-    if (result == CUDA_SUCCESS)
-        result = capture_check_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(context_current(&context));
+    CHECK(array_check_form(form, true));
+    CHECK(capture_check_unsafe());
     level_count = clamp_levels(form, level_count);
     struct CUmipmappedArray_st *mipmap =
         calloc(1, sizeof *mipmap + level_count * sizeof mipmap->levels[0]);
-    if (!mipmap)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!mipmap, CUDA_ERROR_OUT_OF_MEMORY);
     mipmap->magic = MAGIC_MIPMAP;
     mipmap->context = context;
     mipmap->form = *form;
@@ -132,8 +127,7 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
 {
     struct CUmipmappedArray_st *mipmap;
     DRIVER_CHECK();
-    if (!handle || !description || array_maps_later(&description->arrayDesc))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!handle || !description || array_maps_later(&description->arrayDesc));
     CUresult result = prepare(&description->arrayDesc, description->numLevels, &mipmap);
     if (result != CUDA_SUCCESS)
         return result;
@@ -148,21 +142,16 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
 
 CUresult mipmap_check(const struct CUmipmappedArray_st *mipmap)
 {
-    if (!mipmap || mipmap->magic != MAGIC_MIPMAP)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!mipmap || mipmap->magic != MAGIC_MIPMAP, CUDA_ERROR_INVALID_HANDLE);
     return array_check(&mipmap->levels[0]);
 }
 
 CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap, unsigned int level)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result == CUDA_SUCCESS)
-        result = mipmap_check(mipmap);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!array || level >= mipmap->level_count)
-        return CUDA_ERROR_INVALID_VALUE;
+    CHECK(context_current(&context));
+    CHECK(mipmap_check(mipmap));
+    INVALID_IF(!array || level >= mipmap->level_count);
     *array = &mipmap->levels[level];
     return CUDA_SUCCESS;
 }
@@ -171,8 +160,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
 {
     struct CUctx_st *context;
     CHECK(context_current(&context));
-    if (!mipmap || mipmap->magic != MAGIC_MIPMAP)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!mipmap || mipmap->magic != MAGIC_MIPMAP, CUDA_ERROR_INVALID_HANDLE);
     CHECK(capture_check_unsafe());
     CHECK(stream_calls_settle());
     CUresult result = mipmap_check(mipmap);

@@ -10,8 +10,8 @@
 static CUresult refuse(void)
 {
     struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result;
+    CHECK(context_current(&context));
+    return CUDA_ERROR_INVALID_CONTEXT;
 }
 
 #define OLD(name, parameters) \

@@ -42,16 +42,13 @@ CUresult stream_resolve(CUstream handle, struct CUstream_st **stream)
             *stream = handle == CU_STREAM_PER_THREAD ? &context->per_thread : &context->legacy;
         return result;
     }
-    if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (__builtin_expect(stream_call_is_here(), 0))
-        return CUDA_ERROR_NOT_PERMITTED;
-    if (!handle_is(MAGIC_STREAM, handle))
-        return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = context_check(handle->context, handle->context_id);
-    if (result == CUDA_SUCCESS)
-        *stream = handle;
-    return result;
+    REFUSE_IF(__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0),
+              CUDA_ERROR_NOT_INITIALIZED);
+    REFUSE_IF(__builtin_expect(stream_call_is_here(), 0), CUDA_ERROR_NOT_PERMITTED);
+    REFUSE_IF(!handle_is(MAGIC_STREAM, handle), CUDA_ERROR_INVALID_HANDLE);
+    CHECK(context_check(handle->context, handle->context_id));
+    *stream = handle;
+    return CUDA_SUCCESS;
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
@@ -163,8 +160,7 @@ static CUresult choose_lane(struct driver_device *device, uint32_t *lane)
     for (uint32_t i = best + 1; i < SIM_LANES; i++)
         if (device->lane_streams[i] < device->lane_streams[best])
             best = i;
-    if (sim_queue_open(device->device, best) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(sim_queue_open(device->device, best) != 0, CUDA_ERROR_OUT_OF_MEMORY);
     device->lane_streams[best]++;
     *lane = best;
     return CUDA_SUCCESS;
@@ -175,11 +171,9 @@ CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int pr
     CALL_TAKES(cuStreamCreate);
     struct CUctx_st *context;
     CHECK(context_current(&context));
-    if (!stream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!stream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING);
     struct CUstream_st *created = handle_new(MAGIC_STREAM, sizeof *created);
-    if (!created)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!created, CUDA_ERROR_OUT_OF_MEMORY);
     stream_initialise(created, context, flags);
     created->priority = priority > 0                   ? 0
                         : priority < PRIORITY_GREATEST ? PRIORITY_GREATEST
@@ -209,10 +203,10 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 {
     CALL_TAKES(cuStreamDestroy);
     DRIVER_CHECK();
-    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
-        !handle_is(MAGIC_STREAM, stream) || stream == &stream->context->legacy ||
-        stream == &stream->context->per_thread)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
+                  !handle_is(MAGIC_STREAM, stream) || stream == &stream->context->legacy ||
+                  stream == &stream->context->per_thread,
+              CUDA_ERROR_INVALID_HANDLE);
     if (stream_capture(stream))
         capture_abandon(stream);
     if (stream->caller)
@@ -258,54 +252,44 @@ CUresult cuStreamQuery(CUstream handle)
 CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && !context)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *context = stream->context;
-    return result;
+    CHECK(stream_resolve(handle, &stream));
+    INVALID_IF(!context);
+    *context = stream->context;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetDevice(CUstream handle, CUdevice *device)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && !device)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *device = stream->context->device->ordinal;
-    return result;
+    CHECK(stream_resolve(handle, &stream));
+    INVALID_IF(!device);
+    *device = stream->context->device->ordinal;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && !flags)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *flags = stream->flags;
-    return result;
+    CHECK(stream_resolve(handle, &stream));
+    INVALID_IF(!flags);
+    *flags = stream->flags;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetPriority(CUstream handle, int *priority)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && !priority)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *priority = stream->priority;
-    return result;
+    CHECK(stream_resolve(handle, &stream));
+    INVALID_IF(!priority);
+    *priority = stream->priority;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
 {
     struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && !id)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *id = stream->id;
-    return result;
+    CHECK(stream_resolve(handle, &stream));
+    INVALID_IF(!id);
+    *id = stream->id;
+    return CUDA_SUCCESS;
 }

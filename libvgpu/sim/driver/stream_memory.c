@@ -27,8 +27,7 @@ CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
     if (stream_capture(stream))
         return capture_add_batch(stream, operations, count);
     struct batch *batch = malloc(sizeof *batch + count * sizeof batch->operations[0]);
-    if (!batch)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!batch, CUDA_ERROR_OUT_OF_MEMORY);
     batch->count = count;
     memcpy(batch->operations, operations, count * sizeof batch->operations[0]);
     CUresult result = stream_call(stream, run_batch, batch);

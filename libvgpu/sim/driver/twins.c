@@ -97,8 +97,7 @@ TWIN(cuGraphLaunch_ptsz, (CUgraphExec exec, CUstream stream), cuGraphLaunch(exec
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params,
                                void **extra)
 {
-    if (!config)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!config);
     CUlaunchConfig own = *config;
     own.hStream = OWN(config->hStream);
     return cuLaunchKernelEx(&own, function, params, extra);

@@ -107,10 +107,9 @@ static nvmlReturn_t old_pci_info(nvmlDevice_t device, nvmlPciInfo_t *pci, size_t
 {
     nvmlPciInfo_t whole;
     NVML_CHECK(device, pci);
-    nvmlReturn_t result = nvmlDeviceGetPciInfo_v3(device, &whole);
-    if (result == NVML_SUCCESS)
-        memcpy(pci, &whole, bytes);
-    return result;
+    CHECK(nvmlDeviceGetPciInfo_v3(device, &whole));
+    memcpy(pci, &whole, bytes);
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
@@ -127,8 +126,7 @@ nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *p
 {
     nvmlPciInfo_t plain;
     NVML_CHECK(device, pci);
-    if (pci->version != nvmlPciInfoExt_v1)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    REFUSE_IF(pci->version != nvmlPciInfoExt_v1, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     CHECK(nvmlDeviceGetPciInfo_v3(device, &plain));
     pci->domain = plain.domain;
     pci->bus = plain.bus;

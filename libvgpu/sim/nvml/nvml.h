@@ -59,6 +59,7 @@ extern struct nvml nvml;
         if (check_result_ != NVML_SUCCESS) \
             return check_result_; \
     } while (0)
+#define INVALID_IF(condition) REFUSE_IF(condition, NVML_ERROR_INVALID_ARGUMENT)
 
 /* Asked without the mutex: other threads of the program may start and end the library too. */
 static inline bool nvml_is_started(void)

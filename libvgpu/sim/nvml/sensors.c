@@ -24,8 +24,7 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
                                       unsigned int *celsius)
 {
     NVML_CHECK(device, celsius);
-    if (sensor != NVML_TEMPERATURE_GPU)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(sensor != NVML_TEMPERATURE_GPU);
     *celsius = IDLE_CELSIUS + nvml_busy_percent_of(device) * BUSY_CELSIUS_MORE / 100;
     return NVML_SUCCESS;
 }
@@ -34,12 +33,10 @@ nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *t
 {
     unsigned int celsius;
     NVML_CHECK(device, temperature);
-    if (temperature->version != nvmlTemperature_v1)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    nvmlReturn_t result = nvmlDeviceGetTemperature(device, temperature->sensorType, &celsius);
-    if (result == NVML_SUCCESS)
-        temperature->temperature = (int)celsius;
-    return result;
+    REFUSE_IF(temperature->version != nvmlTemperature_v1, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    CHECK(nvmlDeviceGetTemperature(device, temperature->sensorType, &celsius));
+    temperature->temperature = (int)celsius;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
@@ -48,8 +45,8 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
 {
     NVML_CHECK(device, celsius);
     static const unsigned int thresholds[] = {92, 89, 95, 85};
-    if ((unsigned int)threshold > NVML_TEMPERATURE_THRESHOLD_GPU_MAX)
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF((unsigned int)threshold > NVML_TEMPERATURE_THRESHOLD_GPU_MAX,
+              NVML_ERROR_NOT_SUPPORTED);
     *celsius = thresholds[threshold];
     return NVML_SUCCESS;
 }
@@ -89,8 +86,7 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device,
 {
     NVML_CHECK(device, millijoules);
     struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     unsigned int limit = limit_milliwatts(device), idle = limit / IDLE_POWER_PART;
     *millijoules = (unsigned long long)(idle * ((double)books->clock_ns / NS_PER_S) +
                                         (limit - idle) * ((double)books->busy_ns / NS_PER_S));
@@ -138,8 +134,7 @@ nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz)
 {
     NVML_CHECK(device, mhz);
-    if ((unsigned int)type > NVML_CLOCK_VIDEO)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)type > NVML_CLOCK_VIDEO);
     *mhz = (type == NVML_CLOCK_MEM ? nvml_profile_of(device)->memory_clock_khz
                                    : nvml_profile_of(device)->clock_khz) /
            KHZ_PER_MHZ;
@@ -158,8 +153,7 @@ nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t type, nvmlC
                                 unsigned int *mhz)
 {
     NVML_CHECK(device, mhz);
-    if ((unsigned int)id > NVML_CLOCK_ID_CUSTOMER_BOOST_MAX)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)id > NVML_CLOCK_ID_CUSTOMER_BOOST_MAX);
     return id == NVML_CLOCK_ID_CURRENT ? nvmlDeviceGetClockInfo(device, type, mhz)
                                        : nvmlDeviceGetMaxClockInfo(device, type, mhz);
 }
@@ -189,8 +183,7 @@ static nvmlReturn_t give_clocks(unsigned int most, unsigned int least, unsigned 
 {
     unsigned int there = (most - least) / MHZ_STEP + 1, room = mhz ? *count : 0;
     *count = there;
-    if (room < there)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
+    REFUSE_IF(room < there, NVML_ERROR_INSUFFICIENT_SIZE);
     for (unsigned int i = 0; i < there; i++)
         mhz[i] = most - i * MHZ_STEP;
     return NVML_SUCCESS;
@@ -208,8 +201,8 @@ nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned 
                                                   unsigned int *count, unsigned int *mhz)
 {
     NVML_CHECK(device, count);
-    if (memory_mhz != nvml_profile_of(device)->memory_clock_khz / KHZ_PER_MHZ)
-        return NVML_ERROR_NOT_FOUND;
+    REFUSE_IF(memory_mhz != nvml_profile_of(device)->memory_clock_khz / KHZ_PER_MHZ,
+              NVML_ERROR_NOT_FOUND);
     return give_clocks(nvml_profile_of(device)->clock_khz / KHZ_PER_MHZ, LEAST_MHZ, count, mhz);
 }
 
@@ -258,9 +251,9 @@ nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, nvmlPerfPolicyTyp
                                           nvmlViolationTime_t *time)
 {
     NVML_CHECK(device, time);
-    if ((unsigned int)policy > NVML_PERF_POLICY_TOTAL_BASE_CLOCKS ||
-        (policy > NVML_PERF_POLICY_RELIABILITY && policy < NVML_PERF_POLICY_TOTAL_APP_CLOCKS))
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(
+        (unsigned int)policy > NVML_PERF_POLICY_TOTAL_BASE_CLOCKS ||
+        (policy > NVML_PERF_POLICY_RELIABILITY && policy < NVML_PERF_POLICY_TOTAL_APP_CLOCKS));
     *time = (nvmlViolationTime_t){.referenceTime = sim_now_ns() / NS_PER_US};
     return NVML_SUCCESS;
 }
