@@ -14,6 +14,9 @@
 
 #include "layout.h"
 
+/* Exports a function of this file under one more name. */
+#define SAME_AS(name, function) __typeof__(function) name __attribute__((alias(#function)))
+
 /* Leaves the function with an error where something holds. */
 #define REFUSE_IF(condition, error) \
     do { \

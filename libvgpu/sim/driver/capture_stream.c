@@ -192,12 +192,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
     return get_info(stream, status, id, graph, dependencies, NULL, count);
 }
 
-CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **dependencies,
-                                   const CUgraphEdgeData **data, size_t *count)
-{
-    return get_info(stream, status, id, graph, dependencies, data, count);
-}
+SAME_AS(cuStreamGetCaptureInfo_v3, get_info);
 
 /* ---- changing what comes next ---------------------------------------------------------------- */
 

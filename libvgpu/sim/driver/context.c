@@ -189,10 +189,7 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
-{
-    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
-}
+SAME_AS(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2);
 
 /* ---- created contexts ------------------------------------------------------------------------ */
 
@@ -230,10 +227,7 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal
     return create(context, flags, ordinal, false);
 }
 
-CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
-{
-    return cuCtxCreate_v2(context, flags, device);
-}
+SAME_AS(cuCtxCreate, cuCtxCreate_v2);
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int affinity_count,
                         unsigned int flags, CUdevice device)
@@ -272,7 +266,4 @@ CUresult cuCtxDestroy_v2(CUcontext context)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxDestroy(CUcontext context)
-{
-    return cuCtxDestroy_v2(context);
-}
+SAME_AS(cuCtxDestroy, cuCtxDestroy_v2);

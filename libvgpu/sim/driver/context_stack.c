@@ -83,10 +83,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext context)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPushCurrent(CUcontext context)
-{
-    return cuCtxPushCurrent_v2(context);
-}
+SAME_AS(cuCtxPushCurrent, cuCtxPushCurrent_v2);
 
 CUresult cuCtxPopCurrent_v2(CUcontext *context)
 {
@@ -98,7 +95,4 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
-CUresult cuCtxPopCurrent(CUcontext *context)
-{
-    return cuCtxPopCurrent_v2(context);
-}
+SAME_AS(cuCtxPopCurrent, cuCtxPopCurrent_v2);

@@ -133,11 +133,7 @@ static CUresult list_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CU
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to,
-                            CUgraphEdgeData *data, size_t *count)
-{
-    return list_edges(graph, from, to, data, count);
-}
+SAME_AS(cuGraphGetEdges_v2, list_edges);
 
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count)
 {

@@ -196,11 +196,7 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *er
     return result;
 }
 
-CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
-                            size_t log_bytes)
-{
-    return cuGraphInstantiate_v2(exec, graph, error_node, log, log_bytes);
-}
+SAME_AS(cuGraphInstantiate, cuGraphInstantiate_v2);
 
 CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags)
 {

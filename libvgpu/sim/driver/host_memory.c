@@ -57,10 +57,7 @@ CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags)
                : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 
-CUresult cuMemHostRegister(void *address, size_t bytes, unsigned int flags)
-{
-    return cuMemHostRegister_v2(address, bytes, flags);
-}
+SAME_AS(cuMemHostRegister, cuMemHostRegister_v2);
 
 CUresult cuMemHostUnregister(void *address)
 {

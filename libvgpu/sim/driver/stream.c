@@ -219,10 +219,7 @@ CUresult cuStreamDestroy_v2(CUstream stream)
     return CUDA_SUCCESS;
 }
 
-CUresult cuStreamDestroy(CUstream stream)
-{
-    return cuStreamDestroy_v2(stream);
-}
+SAME_AS(cuStreamDestroy, cuStreamDestroy_v2);
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 

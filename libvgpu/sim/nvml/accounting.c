@@ -9,12 +9,8 @@
 #define NS_PER_MS 1000000u
 #define WHOLE_PERCENT 100
 
-nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, nvmlEnableState_t *mode)
-{
-    NVML_CHECK(device, mode);
-    *mode = getenv("VGPU_SIM_ACCOUNTING") ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetAccountingMode, nvmlEnableState_t,
+     getenv("VGPU_SIM_ACCOUNTING") ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED)
 
 static nvmlReturn_t check(nvmlDevice_t device, const void *result)
 {

@@ -67,12 +67,7 @@ nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *supported)
-{
-    NVML_CHECK(device, supported);
-    *supported = SUPPORTED_TYPES;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetSupportedEventTypes, unsigned long long, SUPPORTED_TYPES)
 
 nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long wanted,
                                       nvmlEventSet_t set)

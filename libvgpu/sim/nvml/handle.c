@@ -87,10 +87,7 @@ nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
-{
-    return nvmlDeviceGetCount_v2(count);
-}
+SAME_AS(nvmlDeviceGetCount, nvmlDeviceGetCount_v2);
 
 typedef bool (*match_function)(const struct sim_device_identity *identity, const void *wanted);
 
@@ -135,10 +132,7 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
-{
-    return nvmlDeviceGetHandleByIndex_v2(index, device);
-}
+SAME_AS(nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2);
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
@@ -173,7 +167,4 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *devi
                                       : find_device(is_on_bus, &bus, device, __func__);
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device)
-{
-    return nvmlDeviceGetHandleByPciBusId_v2(id, device);
-}
+SAME_AS(nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2);

@@ -82,12 +82,8 @@ nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlRe
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
-{
-    NVML_CHECK(device, count);
-    *count = sim_mig_mode(nvml.machine, device->machine_index) < 0 ? 0 : SIM_MIG_SLOTS;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetMaxMigDeviceCount, unsigned int,
+     sim_mig_mode(nvml.machine, device->machine_index) < 0 ? 0 : SIM_MIG_SLOTS)
 
 /* ---- MIG devices ----------------------------------------------------------------------------- */
 
@@ -168,7 +164,4 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttribute
     return NVML_ERROR_INVALID_ARGUMENT; /* destroyed since it was checked */
 }
 
-nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
-{
-    return nvmlDeviceGetAttributes_v2(device, attributes);
-}
+SAME_AS(nvmlDeviceGetAttributes, nvmlDeviceGetAttributes_v2);

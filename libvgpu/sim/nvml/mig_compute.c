@@ -210,8 +210,4 @@ nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t compute_instanc
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlComputeInstanceGetInfo(nvmlComputeInstance_t compute_instance,
-                                        nvmlComputeInstanceInfo_t *info)
-{
-    return nvmlComputeInstanceGetInfo_v2(compute_instance, info);
-}
+SAME_AS(nvmlComputeInstanceGetInfo, nvmlComputeInstanceGetInfo_v2);

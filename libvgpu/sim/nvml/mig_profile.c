@@ -121,12 +121,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device, 
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(nvmlDevice_t device, unsigned int id,
-                                                        nvmlGpuInstancePlacement_t *placements,
-                                                        unsigned int *count)
-{
-    return nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, id, placements, count);
-}
+SAME_AS(nvmlDeviceGetGpuInstancePossiblePlacements, nvmlDeviceGetGpuInstancePossiblePlacements_v2);
 
 nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned int id,
                                                        unsigned int *count)

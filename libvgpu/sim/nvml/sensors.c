@@ -58,12 +58,7 @@ nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *percent)
     return NVML_ERROR_NOT_SUPPORTED;
 }
 
-nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *count)
-{
-    NVML_CHECK(device, count);
-    *count = 0;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetNumFans, unsigned int, 0)
 
 /* ---- power ----------------------------------------------------------------------------------- */
 
@@ -94,29 +89,10 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device,
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableState_t *mode)
-{
-    NVML_CHECK(device, mode);
-    *mode = NVML_FEATURE_ENABLED;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *milliwatts)
-{
-    NVML_CHECK(device, milliwatts);
-    *milliwatts = limit_milliwatts(device);
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *milliwatts)
-{
-    return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
-}
-
-nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *milliwatts)
-{
-    return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
-}
+TELL(nvmlDeviceGetPowerManagementMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
+TELL(nvmlDeviceGetPowerManagementLimit, unsigned int, limit_milliwatts(device))
+SAME_AS(nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetPowerManagementLimit);
+SAME_AS(nvmlDeviceGetPowerManagementDefaultLimit, nvmlDeviceGetPowerManagementLimit);
 
 nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device,
                                                           unsigned int *least_milliwatts,
@@ -158,23 +134,9 @@ nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t type, nvmlC
                                        : nvmlDeviceGetMaxClockInfo(device, type, mhz);
 }
 
-nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t type,
-                                            unsigned int *mhz)
-{
-    return nvmlDeviceGetMaxClockInfo(device, type, mhz);
-}
-
-nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, nvmlClockType_t type,
-                                                   unsigned int *mhz)
-{
-    return nvmlDeviceGetMaxClockInfo(device, type, mhz);
-}
-
-nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t device, nvmlClockType_t type,
-                                                unsigned int *mhz)
-{
-    return nvmlDeviceGetMaxClockInfo(device, type, mhz);
-}
+SAME_AS(nvmlDeviceGetApplicationsClock, nvmlDeviceGetMaxClockInfo);
+SAME_AS(nvmlDeviceGetDefaultApplicationsClock, nvmlDeviceGetMaxClockInfo);
+SAME_AS(nvmlDeviceGetMaxCustomerBoostClock, nvmlDeviceGetMaxClockInfo);
 
 /* Clocks from `most` down to `least` in steps; `*count` says how many fit, and then how many there
  * are. */
@@ -206,46 +168,14 @@ nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned 
     return give_clocks(nvml_profile_of(device)->clock_khz / KHZ_PER_MHZ, LEAST_MHZ, count, mhz);
 }
 
-nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *state)
-{
-    NVML_CHECK(device, state);
-    *state = nvml_busy_percent_of(device) ? NVML_PSTATE_0 : NVML_PSTATE_8;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *state)
-{
-    return nvmlDeviceGetPerformanceState(device, state);
-}
-
-nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device,
-                                                    unsigned long long *reasons)
-{
-    NVML_CHECK(device, reasons);
-    *reasons =
-        nvml_busy_percent_of(device) ? nvmlClocksEventReasonNone : nvmlClocksEventReasonGpuIdle;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device,
-                                                       unsigned long long *reasons)
-{
-    return nvmlDeviceGetCurrentClocksEventReasons(device, reasons);
-}
-
-nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device,
-                                                      unsigned long long *reasons)
-{
-    NVML_CHECK(device, reasons);
-    *reasons = nvmlClocksEventReasonGpuIdle;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t device,
-                                                         unsigned long long *reasons)
-{
-    return nvmlDeviceGetSupportedClocksEventReasons(device, reasons);
-}
+TELL(nvmlDeviceGetPerformanceState, nvmlPstates_t,
+     nvml_busy_percent_of(device) ? NVML_PSTATE_0 : NVML_PSTATE_8)
+SAME_AS(nvmlDeviceGetPowerState, nvmlDeviceGetPerformanceState);
+TELL(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long,
+     nvml_busy_percent_of(device) ? nvmlClocksEventReasonNone : nvmlClocksEventReasonGpuIdle)
+SAME_AS(nvmlDeviceGetCurrentClocksThrottleReasons, nvmlDeviceGetCurrentClocksEventReasons);
+TELL(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long, nvmlClocksEventReasonGpuIdle)
+SAME_AS(nvmlDeviceGetSupportedClocksThrottleReasons, nvmlDeviceGetSupportedClocksEventReasons);
 
 nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, nvmlPerfPolicyType_t policy,
                                           nvmlViolationTime_t *time)

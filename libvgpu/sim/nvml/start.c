@@ -154,10 +154,7 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
-{
-    return nvmlSystemGetCudaDriverVersion_v2(version);
-}
+SAME_AS(nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2);
 
 static nvmlReturn_t none(unsigned int *count)
 {
@@ -172,10 +169,7 @@ nvmlReturn_t nvmlUnitGetCount(unsigned int *count)
     return none(count); /* S-class enclosures */
 }
 
-nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count)
-{
-    return none(count);
-}
+SAME_AS(nvmlGetExcludedDeviceCount, none);
 
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
 {

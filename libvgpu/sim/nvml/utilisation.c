@@ -183,26 +183,7 @@ static nvmlReturn_t no_engine(nvmlDevice_t device, unsigned int *percent, unsign
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *percent,
-                                             unsigned int *period_us)
-{
-    return no_engine(device, percent, period_us);
-}
-
-nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *percent,
-                                             unsigned int *period_us)
-{
-    return no_engine(device, percent, period_us);
-}
-
-nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *percent,
-                                         unsigned int *period_us)
-{
-    return no_engine(device, percent, period_us);
-}
-
-nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *percent,
-                                         unsigned int *period_us)
-{
-    return no_engine(device, percent, period_us);
-}
+SAME_AS(nvmlDeviceGetEncoderUtilization, no_engine);
+SAME_AS(nvmlDeviceGetDecoderUtilization, no_engine);
+SAME_AS(nvmlDeviceGetJpgUtilization, no_engine);
+SAME_AS(nvmlDeviceGetOfaUtilization, no_engine);
