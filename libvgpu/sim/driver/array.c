@@ -209,8 +209,7 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *form)
 
 CUresult cuArrayDestroy(CUarray array)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     REFUSE_IF(!array || array->magic != MAGIC_ARRAY || array->level,
               CUDA_ERROR_INVALID_HANDLE); /* a level goes with its mipmapped array */
     CHECK(capture_check_unsafe());

@@ -242,10 +242,8 @@ static CUresult prepare_locked(const CUarrayMapInfo *operation, const struct dri
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *operations, unsigned int count, CUstream handle)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    RESOLVE_STREAM(stream, handle);
+    CUresult result = CUDA_SUCCESS;
     INVALID_IF(!operations || count == 0);
     if (stream_capture(stream))
         return capture_refuse(stream);

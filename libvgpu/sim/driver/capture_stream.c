@@ -7,10 +7,8 @@
 static CUresult begin(CUstream handle, struct CUgraph_st *graph, const CUgraphNode *dependencies,
                       const CUgraphEdgeData *data, size_t count, CUstreamCaptureMode mode)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    RESOLVE_STREAM(stream, handle);
+    CUresult result = CUDA_SUCCESS;
     INVALID_IF((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED);
     REFUSE_IF(stream == &stream->context->legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     struct capture *capture = calloc(1, sizeof *capture);
@@ -101,8 +99,7 @@ static CUresult check_end_locked(const struct CUstream_st *stream)
 CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 {
     CALL_TAKES(cuStreamEndCapture);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     pthread_mutex_lock(&captures_mutex);
     CUresult result = check_end_locked(stream);
     if (result != CUDA_SUCCESS) {
@@ -146,10 +143,8 @@ static CUresult get_info(CUstream handle, CUstreamCaptureStatus *status, cuuint6
                          CUgraph *graph, const CUgraphNode **dependencies,
                          const CUgraphEdgeData **data, size_t *count)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    RESOLVE_STREAM(stream, handle);
+    CUresult result = CUDA_SUCCESS;
     INVALID_IF(!status || (data && !dependencies));
     pthread_mutex_lock(&captures_mutex);
     if (stream->capture == &capture_implicit) { /* a question spoils nothing */
@@ -200,10 +195,8 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode *depe
                                               const CUgraphEdgeData *data, size_t count,
                                               unsigned int flags)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
+    RESOLVE_STREAM(stream, handle);
+    CUresult result = CUDA_SUCCESS;
     INVALID_IF(flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES);
     pthread_mutex_lock(&captures_mutex);
     struct capture *capture = stream->capture;

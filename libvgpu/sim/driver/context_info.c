@@ -3,8 +3,7 @@
 
 CUresult cuCtxGetDevice(CUdevice *device)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!device);
     *device = context->device->ordinal;
     return CUDA_SUCCESS;
@@ -61,8 +60,7 @@ CUresult cuCtxSynchronize(void)
 
 CUresult cuCtxGetFlags(unsigned int *flags)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!flags);
     *flags = context->flags;
     return CUDA_SUCCESS;
@@ -88,8 +86,7 @@ CUresult cuCtxGetApiVersion(CUcontext given, unsigned int *version)
 
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     if (least)
         *least = 0;
     if (greatest)
@@ -99,8 +96,7 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache *config)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!config);
     *config = CU_FUNC_CACHE_PREFER_NONE;
     return CUDA_SUCCESS;
@@ -115,8 +111,7 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config)
 
 CUresult cuCtxSetFlags(unsigned int flags)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(flags & ~(unsigned int)CU_CTX_FLAGS_MASK);
     context->flags = flags;
     return CUDA_SUCCESS;
@@ -125,8 +120,7 @@ CUresult cuCtxSetFlags(unsigned int flags)
 /* How many SMs the context may use: as an MPS client its part of them. */
 CUresult cuCtxGetExecAffinity(CUexecAffinityParam *affinity, CUexecAffinityType type)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!affinity);
     REFUSE_IF(type != CU_EXEC_AFFINITY_TYPE_SM_COUNT, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     uint32_t count = context->device->identity->profile.sm_count;

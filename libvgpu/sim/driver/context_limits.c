@@ -37,8 +37,7 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
         [CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = FETCH_DEFAULT_BYTES,
         [CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = 0,
     };
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!value);
     REFUSE_IF(!exists(context, limit), CUDA_ERROR_UNSUPPORTED_LIMIT);
     *value = context->limits[limit] ? context->limits[limit] : defaults[limit];

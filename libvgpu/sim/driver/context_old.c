@@ -6,8 +6,7 @@ static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 {
-    struct CUctx_st *current;
-    CHECK(context_current(&current));
+    CURRENT_CONTEXT(current);
     INVALID_IF(!context || flags);
     pthread_mutex_lock(&attach_mutex);
     context_settings_of(current)->attached++;
@@ -19,8 +18,7 @@ CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 /* The first count is that of cuCtxCreate: without another one the context ends. */
 CUresult cuCtxDetach(CUcontext context)
 {
-    struct CUctx_st *current;
-    CHECK(context_current(&current));
+    CURRENT_CONTEXT(current);
     REFUSE_IF(context != current,
               CUDA_ERROR_INVALID_CONTEXT); /* as documented: it must be current */
     pthread_mutex_lock(&attach_mutex);
@@ -33,8 +31,7 @@ CUresult cuCtxDetach(CUcontext context)
 
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!config);
     *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
     return CUDA_SUCCESS;
@@ -42,8 +39,7 @@ CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config)
 
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     return (unsigned int)config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;

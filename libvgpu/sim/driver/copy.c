@@ -220,8 +220,7 @@ enum direction { TO_DEVICE, TO_HOST, ON_DEVICE, EITHER };
 static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum direction direction,
                      CUstream handle, bool wait)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     if (bytes == 0)
         return CUDA_SUCCESS;
     INVALID_IF(!target || !source);

@@ -90,8 +90,7 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *box, CUstream handle, bool wait)
         .pitch_bytes = box->srcPitch,
     };
     struct copy_extent extent = {box->WidthInBytes, box->Height, 1};
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     return copy_between(stream, &target, &source, &extent, wait);
 }
 

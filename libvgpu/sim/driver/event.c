@@ -32,8 +32,7 @@ void event_done(void *note, uint64_t place, uint64_t at_ns)
 CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {
     CALL_TAKES(cuEventCreate);
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!event || flags & ~7u);
     INVALID_IF(flags & CU_EVENT_INTERPROCESS &&
                !(flags & CU_EVENT_DISABLE_TIMING)); /* as documented: they have no times */
@@ -82,8 +81,7 @@ static void publish_record(struct CUevent_st *event, uint64_t place)
 CUresult cuEventRecord(CUevent event, CUstream handle)
 {
     CALL_TAKES(cuEventRecord);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     REFUSE_IF(!is_event(event), CUDA_ERROR_INVALID_HANDLE);
     REFUSE_IF(event->device != stream->context->device, CUDA_ERROR_INVALID_HANDLE);
     if (stream_capture(stream))
@@ -103,8 +101,7 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
-    struct CUstream_st *resolved;
-    CHECK(stream_resolve(stream, &resolved));
+    RESOLVE_STREAM(resolved, stream);
     INVALID_IF(flags & ~1u);
     if (flags && stream_capture(resolved))
         return capture_add_event_record(resolved, event);
@@ -218,8 +215,7 @@ static CUresult wait_for_other(struct CUstream_st *stream, const struct other_wo
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
 {
     CALL_TAKES(cuStreamWaitEvent);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     REFUSE_IF(!is_event(event), CUDA_ERROR_INVALID_HANDLE);
     INVALID_IF(flags & ~1u);
     if (flags && stream_capture(stream))

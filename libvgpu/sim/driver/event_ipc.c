@@ -133,10 +133,9 @@ static struct shared_event *open_page(const struct event_handle *handle,
 
 CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle opaque)
 {
-    struct CUctx_st *context;
     struct event_handle handle;
     struct driver_device *device;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!event);
     memcpy(&handle, &opaque, sizeof handle);
     REFUSE_IF(handle.magic != HANDLE_MAGIC || handle.machine != shareable_machine_digest(),

@@ -71,8 +71,7 @@ static CUresult import_descriptor(int descriptor, struct driver_device *device, 
 CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                 const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!memory || !description || !description->size ||
                description->size > context->device->identity->profile.memory_bytes ||
                description->flags & ~(unsigned int)CUDA_EXTERNAL_MEMORY_DEDICATED);
@@ -168,8 +167,7 @@ static void unmap_part(void *address, uint64_t bytes)
 CUresult external_map(CUexternalMemory memory, uint64_t offset, uint64_t bytes,
                       enum allocation_kind kind, CUdeviceptr *address)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     REFUSE_IF(!memory || memory->magic != MAGIC_EXTERNAL, CUDA_ERROR_INVALID_HANDLE);
     INVALID_IF(!bytes || offset > memory->bytes || bytes > memory->bytes - offset);
     pthread_mutex_lock(&vmm_mutex);

@@ -7,8 +7,7 @@
 static CUresult fill_rows(CUdeviceptr target, uint64_t pitch_bytes, unsigned int value,
                           unsigned int value_bytes, uint64_t count, uint64_t rows, CUstream handle)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     if (count == 0 || rows == 0)
         return CUDA_SUCCESS;
     INVALID_IF(count > UINT64_MAX / value_bytes || target % value_bytes);

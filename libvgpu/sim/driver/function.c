@@ -185,8 +185,7 @@ static bool is_kernel(const struct CUfunc_st *function)
 
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!function);
     REFUSE_IF(!is_kernel((CUfunction)kernel), CUDA_ERROR_INVALID_HANDLE);
     CHECK(library_module(((CUfunction)kernel)->image->library, context, NULL));

@@ -218,8 +218,7 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     INVALID_IF(!graph_exec_is_exec(exec));
     if (stream_capture(stream))
         return capture_refuse(stream);
@@ -260,8 +259,7 @@ static CUresult mark_end(struct CUgraphExec_st *exec, struct CUstream_st *stream
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
 {
     CALL_TAKES(cuGraphLaunch);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     INVALID_IF(!graph_exec_is_exec(exec));
     if (__builtin_expect(stream_capture(stream) != NULL, 0))
         return capture_add_launch(stream, exec->graph);

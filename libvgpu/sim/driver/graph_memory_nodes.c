@@ -8,8 +8,7 @@
 CUresult graph_describe_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *params, CUgraph graph,
                                    struct graph_node *work)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!params || !graph_is_graph(graph) || !params->bytesize ||
                (params->accessDescCount && !params->accessDescs) ||
                params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||

@@ -258,8 +258,7 @@ CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event)
 
 CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *context, CUgreenCtx *green)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     INVALID_IF(!context || !green);
     *green = green_of(stream->context);
     REFUSE_IF(*green && handle == CU_STREAM_PER_THREAD, CUDA_ERROR_INVALID_HANDLE);
@@ -269,8 +268,7 @@ CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *context, CUgreenCtx *gree
 
 CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *green)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     INVALID_IF(!green);
     *green = green_of(stream->context);
     return CUDA_SUCCESS;

@@ -5,8 +5,7 @@
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *argument)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     INVALID_IF(!function);
     if (stream_capture(stream))
         return capture_add_host(stream, function, argument);
@@ -29,8 +28,7 @@ static void run_callback(void *argument)
 CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void *argument,
                              unsigned int flags)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     INVALID_IF(!function || flags);
     if (stream_capture(stream))
         return capture_refuse(stream); /* as documented: only cuLaunchHostFunc can be captured */

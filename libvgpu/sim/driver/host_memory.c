@@ -7,9 +7,8 @@
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags)
 {
     CALL_TAKES(cuMemAllocHost);
-    struct CUctx_st *context;
     CUdeviceptr mapped;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!address || bytes == 0 ||
                flags & ~(unsigned int)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
                                        CU_MEMHOSTALLOC_WRITECOMBINED));
@@ -49,8 +48,7 @@ static bool mapped_whole(const void *address, size_t bytes)
 
 CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!address || bytes == 0 || flags & ~REGISTER_FLAGS || !mapped_whole(address, bytes));
     return memory_insert((uint64_t)address, bytes, 0, ALLOCATION_REGISTERED, context, NULL)
                ? CUDA_SUCCESS

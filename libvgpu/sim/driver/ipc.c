@@ -6,9 +6,8 @@
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
-    struct CUctx_st *context;
     struct ipc_handle made;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!handle);
     /* an address inside an allocation stands for the whole, as libraries count on that export what
      * they carved out of it; memory of pools, managed and opened memory is refused */
@@ -34,10 +33,9 @@ static bool open_again(struct CUctx_st *context, const struct driver_device *dev
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle opaque, unsigned int flags)
 {
-    struct CUctx_st *context;
     struct ipc_handle handle;
     int can_reach = 1;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!address || flags & ~(unsigned int)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     memcpy(&handle, &opaque, sizeof handle);
     struct driver_device *device = ipc_device(&handle);
@@ -57,8 +55,7 @@ SAME_AS(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2);
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     CHECK(stream_calls_settle());
     pthread_mutex_lock(&memory_mutex);
     struct allocation *found = memory_find_locked(address, 1);

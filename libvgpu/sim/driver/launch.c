@@ -88,9 +88,8 @@ CUresult launch_describe(struct CUfunc_st *function, struct driver_device *devic
 
 static CUresult launch_kernel(CUfunction function, const struct launch *launch, CUstream handle)
 {
-    struct CUstream_st *stream;
     struct launch_need need;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     CHECK(launch_describe(function, stream->context->device, launch, &need));
     if (function->image->library)
         CHECK(library_module(function->image->library, stream->context, NULL));

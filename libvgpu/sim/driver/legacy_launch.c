@@ -24,8 +24,7 @@ void legacy_launch_free(struct legacy_launch *legacy)
 
 static CUresult state_of(CUfunction function, struct legacy_launch **legacy)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE);
     if (!function->legacy)
         function->legacy = calloc(1, sizeof *function->legacy);

@@ -85,8 +85,7 @@ static CUresult load(CUlibrary *result, const void *bytes, uint64_t length)
 /* The module of a library in the current context. */
 static CUresult current_module(struct CUlib_st *library, struct CUmod_st **module)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     return is_library(library) ? library_module(library, context, module)
                                : CUDA_ERROR_INVALID_HANDLE;
 }

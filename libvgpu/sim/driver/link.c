@@ -101,8 +101,7 @@ static CUresult add(struct CUlinkState_st *state, CUjitInputType type, const voi
 CUresult cuLinkCreate_v2(unsigned int option_count, CUjit_option *options, void **option_values,
                          CUlinkState *state)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!state || (option_count && (!options || !option_values)));
     struct CUlinkState_st *created = calloc(1, sizeof *created);
     struct image *image = calloc(1, sizeof *image);

@@ -202,8 +202,7 @@ void memory_free_context(struct CUctx_st *context)
 
 static CUresult allocate(CUdeviceptr *address, uint64_t bytes, enum allocation_kind kind)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!address || bytes == 0);
     CHECK(capture_check_unsafe());
     return memory_allocate(context, bytes, kind, address);
@@ -248,8 +247,7 @@ CUresult cuMemFree_v2(CUdeviceptr address)
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     CALL_TAKES(cuMemGetInfo);
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     uint64_t used_bytes, own_bytes;
     uint64_t memory_bytes = context->device->identity->profile.memory_bytes;
     REFUSE_IF(sim_client_memory(context->device->device, &used_bytes, &own_bytes) != 0,

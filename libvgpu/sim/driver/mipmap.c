@@ -74,8 +74,7 @@ static void put_at(struct CUmipmappedArray_st *mipmap, CUdeviceptr address)
 static CUresult prepare(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned int level_count,
                         struct CUmipmappedArray_st **made)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     CHECK(array_check_form(form, true));
     CHECK(capture_check_unsafe());
     level_count = clamp_levels(form, level_count);
@@ -107,15 +106,13 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
 {
     struct CUmipmappedArray_st *mipmap;
     DRIVER_CHECK();
-    CUresult result =
-        handle && form ? prepare(form, level_count, &mipmap) : CUDA_ERROR_INVALID_VALUE;
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(handle && form ? prepare(form, level_count, &mipmap) : CUDA_ERROR_INVALID_VALUE);
     if (array_maps_later(form))
         return finish(map_later(mipmap), mipmap, handle);
     CUdeviceptr address;
-    result = memory_allocate(mipmap->context, array_cost(mipmap->levels, mipmap->level_count),
-                             ALLOCATION_ARRAY, &address);
+    CUresult result =
+        memory_allocate(mipmap->context, array_cost(mipmap->levels, mipmap->level_count),
+                        ALLOCATION_ARRAY, &address);
     if (result == CUDA_SUCCESS)
         put_at(mipmap, address);
     return finish(result, mipmap, handle);
@@ -128,11 +125,9 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
     struct CUmipmappedArray_st *mipmap;
     DRIVER_CHECK();
     INVALID_IF(!handle || !description || array_maps_later(&description->arrayDesc));
-    CUresult result = prepare(&description->arrayDesc, description->numLevels, &mipmap);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(prepare(&description->arrayDesc, description->numLevels, &mipmap));
     CUdeviceptr address;
-    result =
+    CUresult result =
         external_map(memory, description->offset, array_cost(mipmap->levels, mipmap->level_count),
                      ALLOCATION_ARRAY, &address);
     if (result == CUDA_SUCCESS)
@@ -148,8 +143,7 @@ CUresult mipmap_check(const struct CUmipmappedArray_st *mipmap)
 
 CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap, unsigned int level)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     CHECK(mipmap_check(mipmap));
     INVALID_IF(!array || level >= mipmap->level_count);
     *array = &mipmap->levels[level];
@@ -158,8 +152,7 @@ CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap, unsig
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     REFUSE_IF(!mipmap || mipmap->magic != MAGIC_MIPMAP, CUDA_ERROR_INVALID_HANDLE);
     CHECK(capture_check_unsafe());
     CHECK(stream_calls_settle());

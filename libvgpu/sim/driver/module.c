@@ -83,15 +83,11 @@ static CUresult load(CUmodule *result, const void *bytes, uint64_t length)
 {
     struct CUctx_st *context;
     struct image *image;
-    CUresult error = context_current(&context);
-    if (error != CUDA_SUCCESS)
-        return error;
+    CHECK(context_current(&context));
     INVALID_IF(!result || !bytes);
-    error = image_read(bytes, length, image_architecture(), &image);
-    if (error != CUDA_SUCCESS)
-        return error;
+    CHECK(image_read(bytes, length, image_architecture(), &image));
     /* What is declared and defined nowhere the compiler refuses; only a linker could add it. */
-    error =
+    CUresult error =
         image_is_complete(image) ? module_place(context, image, result) : CUDA_ERROR_INVALID_PTX;
     if (error != CUDA_SUCCESS) {
         image_free(image);
@@ -146,8 +142,7 @@ CUresult cuModuleLoad(CUmodule *module, const char *path)
     CALL_TAKES(cuModuleLoad);
     void *bytes;
     uint64_t length;
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!module || !path);
     CUresult result = image_read_file(path, &bytes, &length);
     if (result == CUDA_SUCCESS) {

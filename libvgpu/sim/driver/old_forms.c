@@ -9,8 +9,7 @@
 
 static CUresult refuse(void)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     return CUDA_ERROR_INVALID_CONTEXT;
 }
 

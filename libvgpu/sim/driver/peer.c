@@ -131,8 +131,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer)
 CUresult cuMemcpyPeerAsync(CUdeviceptr target, CUcontext target_context, CUdeviceptr source,
                            CUcontext source_context, size_t bytes, CUstream handle)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     REFUSE_IF(!is_alive(target_context) || !is_alive(source_context), CUDA_ERROR_INVALID_CONTEXT);
     if (bytes == 0)
         return CUDA_SUCCESS;

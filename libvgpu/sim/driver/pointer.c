@@ -132,8 +132,7 @@ static CUresult answer_memory(void *value, CUpointer_attribute attribute, CUdevi
 /* What the device of the current context may do. */
 static CUresult answer_access(void *value, const struct pointee *pointee)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     const struct allocation *allocation = &pointee->allocation;
     int own = context->device->ordinal;
     bool elsewhere = allocation->pool && pointee->device && pointee->device != context->device;

@@ -147,8 +147,7 @@ bool pool_take(struct CUmemPoolHandle_st *pool, uint64_t bytes)
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHandle_st *pool,
                          CUstream handle)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     INVALID_IF(!address || bytes == 0);
     if (stream_capture(stream))
         return capture_add_allocation(stream, pool, bytes, address);
@@ -191,8 +190,7 @@ static void free_in_turn(void *address)
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 {
     CALL_TAKES(cuMemFreeAsync);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     if (stream_capture(stream))
         return capture_add_free(stream, address);
     if (!address)

@@ -169,8 +169,7 @@ static CUresult choose_lane(struct driver_device *device, uint32_t *lane)
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
     CALL_TAKES(cuStreamCreate);
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!stream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING);
     struct CUstream_st *created = handle_new(MAGIC_STREAM, sizeof *created);
     REFUSE_IF(!created, CUDA_ERROR_OUT_OF_MEMORY);
@@ -226,8 +225,7 @@ SAME_AS(cuStreamDestroy, cuStreamDestroy_v2);
 CUresult cuStreamSynchronize(CUstream handle)
 {
     CALL_TAKES(cuStreamSynchronize);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     if (stream_capture(stream))
         return capture_refuse(stream);
     CUresult result = stream_wait(stream);
@@ -239,54 +237,23 @@ CUresult cuStreamSynchronize(CUstream handle)
 CUresult cuStreamQuery(CUstream handle)
 {
     CALL_TAKES(cuStreamQuery);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     if (stream_capture(stream))
         return capture_refuse(stream);
     return stream_is_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)
-{
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    INVALID_IF(!context);
-    *context = stream->context;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetDevice(CUstream handle, CUdevice *device)
-{
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    INVALID_IF(!device);
-    *device = stream->context->device->ordinal;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
-{
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    INVALID_IF(!flags);
-    *flags = stream->flags;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetPriority(CUstream handle, int *priority)
-{
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    INVALID_IF(!priority);
-    *priority = stream->priority;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
-{
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    INVALID_IF(!id);
-    *id = stream->id;
-    return CUDA_SUCCESS;
-}
+/* A function that tells one thing of a stream. */
+#define TELL(name, type, value) \
+    CUresult name(CUstream handle, type *told) \
+    { \
+        RESOLVE_STREAM(stream, handle); \
+        INVALID_IF(!told); \
+        *told = value; \
+        return CUDA_SUCCESS; \
+    }
+TELL(cuStreamGetCtx, CUcontext, stream->context)
+TELL(cuStreamGetDevice, CUdevice, stream->context->device->ordinal)
+TELL(cuStreamGetFlags, unsigned int, stream->flags)
+TELL(cuStreamGetPriority, int, stream->priority)
+TELL(cuStreamGetId, unsigned long long, stream->id)

@@ -51,8 +51,7 @@ CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID attribute,
 CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID attribute, CUstreamAttrValue *value)
 {
     static const unsigned char default_map[2] = {0, 1}; /* the remote domain is another one */
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     INVALID_IF(!value);
     const struct stream_settings *settings = &stream->settings;
     unsigned int policy =

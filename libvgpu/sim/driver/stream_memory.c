@@ -21,8 +21,7 @@ static void run_batch(void *argument)
 CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
                                CUstreamBatchMemOpParams *operations, unsigned int flags)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     CHECK(flags ? CUDA_ERROR_INVALID_VALUE : memory_operations_check(operations, count));
     if (stream_capture(stream))
         return capture_add_batch(stream, operations, count);

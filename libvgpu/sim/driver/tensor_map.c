@@ -114,8 +114,7 @@ static bool box_fits(const struct map *map, const struct element *element, const
 /* Maps belong to no context, but to a device that has such copies. */
 static CUresult check_device(void)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     return context->device->identity->profile.compute_major >= TENSOR_CAPABILITY
                ? CUDA_SUCCESS
                : CUDA_ERROR_NOT_SUPPORTED;

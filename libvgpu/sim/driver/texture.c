@@ -52,8 +52,7 @@ static CUresult insert(const struct object *made, unsigned long long *handle)
 /* Reads an object, and takes it out where asked; CUDA_ERROR_INVALID_VALUE: there is none. */
 static CUresult find(unsigned long long handle, bool surface, bool take, struct object *found)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     struct object key = {.handle = handle};
     pthread_mutex_lock(&object_mutex);
     struct object **node = tfind(&key, &object_tree, compare_handles);
@@ -132,8 +131,7 @@ static bool texture_is_good(const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTU
 CUresult cuTexObjectCreate(CUtexObject *texture, const CUDA_RESOURCE_DESC *resource,
                            const CUDA_TEXTURE_DESC *sampling, const CUDA_RESOURCE_VIEW_DESC *view)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!texture || !texture_is_good(resource, sampling, view));
     struct object object = {.context = context,
                             .context_id = context->id,
@@ -182,8 +180,7 @@ CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *view, CUtexObje
  * objects too. */
 CUresult cuSurfObjectCreate(CUsurfObject *surface, const CUDA_RESOURCE_DESC *resource)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     INVALID_IF(!surface || !resource || resource->flags ||
                resource->resType != CU_RESOURCE_TYPE_ARRAY);
     const CUDA_ARRAY3D_DESCRIPTOR *form = array_form(resource);
