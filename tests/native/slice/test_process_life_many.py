@@ -1,7 +1,6 @@
 """Thousands of processes one after another, hundreds at once, and more than there are slots."""
 
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +13,10 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG, Compile
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 from support.sim.driver import driver_version
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 BLOCK = 2 * MIB
 LIMIT = 1 << 30

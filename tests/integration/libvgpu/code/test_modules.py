@@ -1,6 +1,5 @@
 """Modules and libraries under a slice: what they take is charged, at the load or soon after."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,9 @@ from libvgpu.region import create
 from libvgpu.sim import Machine
 from libvgpu.sim.profiles import PROFILES
 from support.lines import expect, next_line, tell
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.driver import library_of
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 CONTEXT = PROFILES["h100-80g"].context_bytes
 LIMIT = 64 * MIB

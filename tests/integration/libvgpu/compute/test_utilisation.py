@@ -20,11 +20,10 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support.lines import expect
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.nvml_programs import NVML_PRELUDE
 from support.sim.programs import PRELUDE, busy
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 MS = 1_000_000
 KERNEL_NS = 1 * MS

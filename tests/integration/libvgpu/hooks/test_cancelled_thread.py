@@ -1,17 +1,15 @@
 """A thread that is cancelled while its launch waits leaves its turn to the others."""
 
 import subprocess
-from collections.abc import Callable
 
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 from support.waiting import PATIENCE_S, bar
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 10
 THREADS = 3

@@ -1,17 +1,15 @@
 """cuInit inside a library's constructor and on another thread at once: no deadlock."""
 
 import subprocess
-from collections.abc import Callable
 
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 ROUNDS = 8
 

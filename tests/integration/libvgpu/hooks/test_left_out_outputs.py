@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
@@ -13,11 +12,10 @@ import pytest
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim import Machine
 from support import ROOT, Compile
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 from support.sim.driver import library_of
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
 LIBRARIES = {"cu": "libcuda.so.1", "nvml": "libnvidia-ml.so.1"}
 IN_REGISTERS = 6

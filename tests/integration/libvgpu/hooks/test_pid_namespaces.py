@@ -1,17 +1,16 @@
 """Processes that are number 1 of a PID namespace each: NVML's lists tell them apart."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from libvgpu.ledger_view import read_ledger
 from libvgpu.sim import Machine
 from support.shim.pid_namespaces import OWN_PROC, PROC_ABOVE, need_namespaces, pid_within
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.nvml_programs import NVML_PRELUDE
 
-SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
 PIDS_END = 1 << 22  # no process has a greater one
 

@@ -1,7 +1,6 @@
 """Two GPUs in one slice: each one's memory and launches are its own."""
 
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
 from support.lines import next_line
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.driver import driver_version
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 MIB = 1 << 20
 PIECE = 600 * MIB

@@ -15,10 +15,9 @@ from libvgpu.region import create
 from libvgpu.sim import Machine
 from support.lines import expect
 from support.shim.served import Served
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.nvml_programs import NVML_PRELUDE
 
-SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
 NOT_AVAILABLE = 0xFFFFFFFF
 

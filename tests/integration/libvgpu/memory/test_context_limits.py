@@ -1,14 +1,11 @@
 """What a context's limits take beyond their defaults is charged."""
 
-from collections.abc import Callable
-
 from libvgpu.sim import Machine
 from libvgpu.sim.faults import CallFaults
 from support import Compile
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 from support.shim.walk import assert_exact, walk
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 STACK_BYTES = 4096

@@ -1,13 +1,13 @@
 """Memory nodes of graphs under a slice: charged for what the GPU keeps for them."""
 
-from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.measured import measured_machine
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 LIMIT = 64 * MIB
@@ -41,11 +41,12 @@ def wait():
 """
 
 
-def test_memory_of_a_graph_is_charged_from_its_launch_until_it_is_trimmed(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
+@pytest.fixture
+def part(machine: Machine, slice_of: SliceOf) -> Slice:
+    return slice_of(machine, memory_bytes=LIMIT)
 
+
+def test_memory_of_a_graph_is_charged_from_its_launch_until_it_is_trimmed(part: Slice) -> None:
     words = part.run(
         START
         + f"""
@@ -71,9 +72,7 @@ print(int(driver.cuMemAlloc({LIMIT})[0]), agree())  # what is idle makes room
     assert words == ["0", "0", ten, ten, "0", "2", "0", "0", full, "0", full]
 
 
-def test_a_graph_that_ran_goes_on_in_a_full_slice(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_a_graph_that_ran_goes_on_in_a_full_slice(part: Slice) -> None:
     words = part.run(
         START
         + """
@@ -94,11 +93,7 @@ wait()
     assert words == ["0", str(20 * MIB), "0", str(LIMIT)]
 
 
-def test_memory_left_allocated_uploads_and_child_graphs_are_charged(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_memory_left_allocated_uploads_and_child_graphs_are_charged(part: Slice) -> None:
     words = part.run(
         START
         + """
@@ -128,11 +123,7 @@ print(agree())
     assert words == ["0", str(6 * MIB), "0", str(8 * MIB), str(8 * MIB)]
 
 
-def test_a_captured_allocation_is_charged_when_its_graph_is_launched(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_a_captured_allocation_is_charged_when_its_graph_is_launched(part: Slice) -> None:
     words = part.run(
         START
         + f"""
@@ -175,11 +166,7 @@ def launch_on(executable, where):
 """
 
 
-def test_a_graph_is_launched_again_before_it_is_done_in_a_full_slice(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_a_graph_is_launched_again_before_it_is_done_in_a_full_slice(part: Slice) -> None:
     words = part.run(
         START
         + LONG
@@ -197,10 +184,8 @@ wait()
 
 
 def test_memory_that_another_graph_was_given_is_reserved_anew(
-    machine: Machine, slice_of: SliceOf
+    machine: Machine, part: Slice
 ) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
     words = part.run(
         START
         + LONG
@@ -224,9 +209,7 @@ print(launch_on(first, stream), agree())      # it was trimmed
     assert machine.books()[0].memory_peak_bytes <= LIMIT
 
 
-def test_memory_that_made_room_is_reserved_anew(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_memory_that_made_room_is_reserved_anew(machine: Machine, part: Slice) -> None:
     words = part.run(
         START
         + """
@@ -246,9 +229,7 @@ wait()
     assert machine.books()[0].memory_peak_bytes <= LIMIT
 
 
-def test_an_upload_takes_what_the_launch_needs(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_an_upload_takes_what_the_launch_needs(machine: Machine, part: Slice) -> None:
     words = part.run(
         START
         + """
@@ -312,11 +293,7 @@ print(ledger_bytes() <= 4 * {GIB})
         assert each.books()[0].memory_peak_bytes <= 4 * GIB
 
 
-def test_branches_that_may_run_together_are_counted_together(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_branches_that_may_run_together_are_counted_together(part: Slice) -> None:
     words = part.run(
         START
         + """

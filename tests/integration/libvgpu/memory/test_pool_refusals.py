@@ -1,7 +1,6 @@
 """What a pool was refused stays charged nowhere, although the driver had to be asked for it."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,10 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.driver import driver_version
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 #: Less a context or two, which is no whole number of the driver's steps.
 LIMIT = 2048 * MIB

@@ -1,11 +1,10 @@
 """Stream-ordered memory under a slice: pools are charged for what they keep."""
 
-from collections.abc import Callable
+import pytest
 
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 LIMIT = 64 * MIB
 START = """
@@ -32,11 +31,12 @@ def keep_all(pool):
 """
 
 
-def test_what_a_pool_keeps_stays_charged_until_the_driver_gives_it_back(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
+@pytest.fixture
+def part(machine: Machine, slice_of: SliceOf) -> Slice:
+    return slice_of(machine, memory_bytes=LIMIT)
 
+
+def test_what_a_pool_keeps_stays_charged_until_the_driver_gives_it_back(part: Slice) -> None:
     words = part.run(
         START
         + """
@@ -60,11 +60,7 @@ print(agree())
     assert words == [str(n) for n in (first, first, 0, 20 * MIB, 5 * MIB)]
 
 
-def test_a_full_slice_is_served_from_what_its_pools_keep(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_a_full_slice_is_served_from_what_its_pools_keep(part: Slice) -> None:
     words = part.run(
         START
         + f"""
@@ -89,11 +85,7 @@ print(agree(), {LIMIT})
     assert words == [full, "2", full, full, full, "2", "2", left, full]
 
 
-def test_explicit_pools_are_charged_where_their_memory_is(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_explicit_pools_are_charged_where_their_memory_is(part: Slice) -> None:
     words = part.run(
         START
         + """
@@ -119,11 +111,7 @@ print(agree())
     assert words == [str(n * MIB) for n in (12, 12, 8, 4, 0)]
 
 
-def test_a_refused_allocation_changes_nothing_and_an_exact_one_fits(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_a_refused_allocation_changes_nothing_and_an_exact_one_fits(part: Slice) -> None:
     words = part.run(
         START
         + f"""
@@ -141,11 +129,7 @@ print(int(allocate({LIMIT})[0]), agree())
     assert words == ["2", "0", "2", "0", full, "2", full, "0", full]
 
 
-def test_the_pools_of_a_context_that_was_reset_keep_what_they_hold(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_the_pools_of_a_context_that_was_reset_keep_what_they_hold(part: Slice) -> None:
     words = part.run(
         START
         + """
@@ -160,11 +144,7 @@ print(agree())
     assert words == [str(12 * MIB), str(8 * MIB)]
 
 
-def test_allocations_on_a_captured_stream_take_nothing_yet(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_allocations_on_a_captured_stream_take_nothing_yet(part: Slice) -> None:
     words = part.run(
         START
         + """
@@ -180,9 +160,7 @@ print(agree(), int(driver.cuMemAlloc(64 * MIB)[0]))
     assert words == ["0", "0"]
 
 
-def test_threads_share_a_pool_without_losing_a_byte(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_threads_share_a_pool_without_losing_a_byte(part: Slice) -> None:
     words = part.run(
         START
         + """
@@ -234,9 +212,7 @@ print(agree())
     assert words == ["0", "0", "True", "0"]
 
 
-def test_a_handle_that_is_no_pool_is_charged_nothing(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_a_handle_that_is_no_pool_is_charged_nothing(part: Slice) -> None:
     words = part.run(
         START
         + f"""
@@ -260,9 +236,7 @@ def be_late(milliseconds):
 """
 
 
-def test_a_free_that_waits_for_its_turn_makes_no_room(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_a_free_that_waits_for_its_turn_makes_no_room(machine: Machine, part: Slice) -> None:
     words = part.run(
         START
         + LATE
@@ -282,10 +256,8 @@ print(int(driver.cuMemAllocAsync({LIMIT}, other)[0]), agree())
 
 
 def test_a_late_free_of_a_pool_that_was_destroyed_stays_charged_until_it_is_done(
-    machine: Machine, slice_of: SliceOf
+    machine: Machine, part: Slice
 ) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
     words = part.run(
         START
         + LATE
@@ -305,11 +277,7 @@ print(int(driver.cuMemAlloc({LIMIT})[0]), agree())
     assert machine.books()[0].memory_peak_bytes == LIMIT
 
 
-def test_a_free_is_looked_for_after_every_wait_until_it_is_done(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
+def test_a_free_is_looked_for_after_every_wait_until_it_is_done(part: Slice) -> None:
     words = part.run(
         START
         + LATE
@@ -328,10 +296,8 @@ print(agree())
 
 
 def test_the_gpus_pool_may_change_and_end_while_others_allocate(
-    machine: Machine, slice_of: SliceOf
+    machine: Machine, part: Slice
 ) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
     words = part.run(
         START
         + """

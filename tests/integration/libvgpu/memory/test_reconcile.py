@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,11 +13,10 @@ from support import CLIENT_PATH, Compile
 from support.lines import expect, next_line, tell
 from support.shim.lacking import with_libraries, without_symbols
 from support.shim.lazy_code import START
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.measured import measured_machine
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT_MIB = 518

@@ -1,7 +1,6 @@
 """Memory in separate physical and virtual parts under a slice: charged while anybody has it."""
 
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from libvgpu.region import create
 from libvgpu.sim import Machine
 from support import IS_LONG, Compile
 from support.lines import next_line, tell
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.shim.vmm_programs import VMM
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 GIB, MIB = 1 << 30, 1 << 20
 ROUNDS, SEEDS = (40, 4) if IS_LONG else (12, 1)
 STRESS_BYTES = 128 * MIB
