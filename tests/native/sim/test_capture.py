@@ -23,10 +23,7 @@ def status(on=None): return int(check(cuda.cuStreamIsCapturing(on or stream)))
 
 
 def test_a_fork_and_a_join_become_edges(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 fork, join = event(), event()
 begin()
 kernel(stream)
@@ -37,18 +34,15 @@ kernel(stream)
 graph = end()
 launch(instantiate(graph)); wait()
 say(edges=edges_of(graph))
-""",
-    )
+"""
+    values = said(machine, CAPTURE + code)
 
     assert values == {"edges": [[0, 1], [0, 2], [1, 3], [2, 3]]}
     assert machine.books()[0].clients[0].launches == 4
 
 
 def test_every_kind_of_work_is_captured(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 target, source = check(cuda.cuMemAlloc(8)), check(cuda.cuMemAllocHost(8))
 calls = []
 call = CALL(lambda _: calls.append((ctypes.c_ubyte * 1).from_address(int(target))[0]))
@@ -70,8 +64,8 @@ launch(instantiate(graph)); wait()
 say(types=types_of(graph), edges=edges_of(graph), calls=calls, bytes=bytes_of(target, 8),
     copy=[int(copy.srcMemoryType), int(copy.dstMemoryType), copy.WidthInBytes],
     kernel=int(params.func) == int(spinner._function))
-""",
-    )
+"""
+    values = said(machine, CAPTURE + code)
 
     assert values == {
         "types": [0, 2, 1, 3, 4],
@@ -85,10 +79,7 @@ say(types=types_of(graph), edges=edges_of(graph), calls=calls, bytes=bytes_of(ta
 
 
 def test_a_fork_that_is_not_joined_ends_in_an_error(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 fork = event()
 begin()
 kernel(stream); record(fork, stream); wait_for(fork, other); kernel(other)
@@ -99,10 +90,8 @@ begin()
 kernel(stream); record(fork, stream); wait_for(fork, other)
 idle = end_code()   # a stream that joined and did nothing has nothing to join
 say(unmatched=unmatched, unjoined=unjoined, then=then, idle=idle)
-""",
-    )
-
-    assert values == {
+"""
+    assert said(machine, CAPTURE + code) == {
         "unmatched": UNMATCHED,
         "unjoined": UNJOINED,
         "then": [0, 0],
@@ -111,10 +100,7 @@ say(unmatched=unmatched, unjoined=unjoined, then=then, idle=idle)
 
 
 def test_what_comes_next_is_told_and_can_be_changed(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 def info():
     status, id_, graph, nodes, data, count = check(cuda.cuStreamGetCaptureInfo(stream))
     return graph, [int(node) for node in nodes]
@@ -134,10 +120,8 @@ captured = end()
 say(none=none, both=both, foreign=foreign, same=int(graph) == int(captured),
     edges=edges_of(captured), after=code(cuda.cuStreamUpdateCaptureDependencies(
         stream, [own], None, 1, 0)))
-""",
-    )
-
-    assert values == {
+"""
+    assert said(machine, CAPTURE + code) == {
         "none": [],
         "both": True,
         "foreign": INVALID_VALUE,
@@ -148,10 +132,7 @@ say(none=none, both=both, foreign=foreign, same=int(graph) == int(captured),
 
 
 def test_a_capture_into_a_graph_goes_on_behind_its_nodes(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 graph = new_graph()
 a, b = add_empty(graph), add_empty(graph)
 check(cuda.cuStreamBeginCaptureToGraph(
@@ -162,10 +143,8 @@ meanwhile = [code(cuda.cuGraphInstantiate(graph, 0)), code(cuda.cuGraphDestroy(g
 same = int(end()) == int(graph)
 say(meanwhile=meanwhile, same=same, edges=edges_of(graph),
     then=code(cuda.cuGraphInstantiate(graph, 0)))
-""",
-    )
-
-    assert values == {
+"""
+    assert said(machine, CAPTURE + code) == {
         "meanwhile": [INVALID_VALUE] * 3,
         "same": True,
         "edges": [[1, 2]],
@@ -174,10 +153,7 @@ say(meanwhile=meanwhile, same=same, edges=edges_of(graph),
 
 
 def test_two_captures_and_the_world_outside_do_not_mix(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 relaxed = Mode.CU_STREAM_CAPTURE_MODE_RELAXED
 outside, inside = event(), event()
 record(outside, other)
@@ -191,10 +167,8 @@ ends = [end_code(), code(cuda.cuStreamEndCapture(other))]
 say(isolation=isolation, ended=ended, merge=merge, ends=ends,
     twice=[code(cuda.cuStreamBeginCapture(stream, relaxed)),
            code(cuda.cuStreamBeginCapture(stream, relaxed))])
-""",
-    )
-
-    assert values == {
+"""
+    assert said(machine, CAPTURE + code) == {
         "isolation": ISOLATION,
         "ended": INVALIDATED,
         "merge": MERGE,
@@ -204,10 +178,7 @@ say(isolation=isolation, ended=ended, merge=merge, ends=ends,
 
 
 def test_the_legacy_stream_is_of_no_use_beside_a_blocking_capture(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 relaxed = Mode.CU_STREAM_CAPTURE_MODE_RELAXED
 target = check(cuda.cuMemAlloc(8))
 itself = code(cuda.cuStreamBeginCapture(0, relaxed))
@@ -222,10 +193,8 @@ after = code(cuda.cuMemsetD8(target, 1, 8))
 begin(relaxed, other)   # which is a non-blocking one
 beside = code(cuda.cuMemsetD8(target, 1, 8)), status(other)
 say(itself=itself, asked=asked, used=used, ended=ended, waited=waited, after=after, beside=beside)
-""",
-    )
-
-    assert values == {
+"""
+    assert said(machine, CAPTURE + code) == {
         "itself": UNSUPPORTED,
         "asked": [IMPLICIT, 1],
         "used": [IMPLICIT, 2],
@@ -283,10 +252,7 @@ say(same=beside(allocate), other=beside(lambda: on_thread(allocate)),
 
 
 def test_a_capture_ends_on_the_thread_that_began_it_unless_relaxed(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 import threading
 def end_elsewhere():
     answers = []
@@ -298,17 +264,12 @@ begin(Mode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
 strict = end_elsewhere(), end_code()
 begin(Mode.CU_STREAM_CAPTURE_MODE_RELAXED)
 say(strict=strict, relaxed=end_elsewhere())
-""",
-    )
-
-    assert values == {"strict": [WRONG_THREAD, 0], "relaxed": 0}
+"""
+    assert said(machine, CAPTURE + code) == {"strict": [WRONG_THREAD, 0], "relaxed": 0}
 
 
 def test_external_events_become_nodes_and_join_nothing(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 outside = event()
 begin()
 check(cuda.cuStreamWaitEvent(stream, outside, 1))
@@ -318,17 +279,12 @@ graph = end()
 launch(instantiate(graph))
 check(cuda.cuEventSynchronize(outside))
 say(types=types_of(graph), edges=edges_of(graph))
-""",
-    )
-
-    assert values == {"types": [6, 0, 7], "edges": [[0, 1], [1, 2]]}
+"""
+    assert said(machine, CAPTURE + code) == {"types": [6, 0, 7], "edges": [[0, 1], [1, 2]]}
 
 
 def test_a_destroyed_stream_leaves_its_capture_spoilt_or_ended(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 fork, strict = event(), Mode.CU_STREAM_CAPTURE_MODE_GLOBAL
 begin(strict)
 kernel(stream); record(fork, stream); wait_for(fork, other); kernel(other)
@@ -338,17 +294,12 @@ begun = check(cuda.cuStreamCreate(0))
 begin(strict, begun)
 check(cuda.cuStreamDestroy(begun))
 say(joined=joined, after=code(cuda.cuMemAlloc(4096)))
-""",
-    )
-
-    assert values == {"joined": [2, INVALIDATED], "after": 0}
+"""
+    assert said(machine, CAPTURE + code) == {"joined": [2, INVALIDATED], "after": 0}
 
 
 def test_a_joined_stream_may_be_destroyed_before_the_capture_ends(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 fork, join, third = event(), event(), check(cuda.cuStreamCreate(1))
 begin()
 kernel(stream); record(fork, stream); wait_for(fork, other); wait_for(fork, third)
@@ -360,8 +311,8 @@ kernel(stream)
 graph = end()
 launch(instantiate(graph)); wait()
 say(edges=edges_of(graph))
-""",
-    )
+"""
+    values = said(machine, CAPTURE + code)
 
     assert values["edges"] == [[0, 1], [0, 2], [0, 3], [1, 2], [2, 3]]
     assert machine.books()[0].clients[0].launches == 4

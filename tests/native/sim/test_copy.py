@@ -81,8 +81,7 @@ say(rows=[read(address, 256)[i:i + 32].rstrip(b"\\0").hex() for i in range(0, 25
     narrow=int(cuda.cuMemsetD2D8(address, 4, 7, 5, 2)[0]),
     odd=int(cuda.cuMemsetD2D16(int(address) + 1, 32, 7, 5, 2)[0]))
 """
-    said = json.loads(run(machine, COPIES + code))
-    assert said == {
+    assert json.loads(run(machine, COPIES + code)) == {
         "rows": ["07" * 5, "07" * 5, "01020102", "01020102", "01020304", "01020304", "", "09" * 32],
         "beyond": 1,
         "narrow": 1,

@@ -21,9 +21,7 @@ def said(machine: Machine, code: str) -> dict[str, object]:
 
 
 def test_captured_work_runs_at_each_launch_only(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 target = check(cuda.cuMemAlloc(4))
 check(cuda.cuMemsetD8(target, 1, 4))
 begin()
@@ -38,8 +36,8 @@ executable = check(cuda.cuGraphInstantiate(graph, 0))
 for _ in range(3): check(cuda.cuGraphLaunch(executable, stream))
 spinner.wait()
 say(before=before, after=first(), nodes=nodes)
-""",
-    )
+"""
+    values = said(machine, code)
     (books,) = machine.books()
 
     assert values == {"before": 1, "after": 9, "nodes": 6}
@@ -50,26 +48,20 @@ say(before=before, after=first(), nodes=nodes)
 def test_waiting_for_a_capturing_stream_is_refused_and_spoils_the_capture(
     machine: Machine,
 ) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 begin()
 wait = int(cuda.cuStreamSynchronize(stream)[0])
 status = int(check(cuda.cuStreamIsCapturing(stream)))
 say(wait=wait, status=status, end=int(cuda.cuStreamEndCapture(stream)[0]),
     then=int(cuda.cuStreamSynchronize(stream)[0]))
-""",
-    )
-
-    assert values == {"wait": 900, "status": 2, "end": 901, "then": 0}
+"""
+    assert said(machine, code) == {"wait": 900, "status": 2, "end": 901, "then": 0}
 
 
 def test_what_is_unsafe_beside_a_global_capture_is_refused_unless_relaxed(
     machine: Machine,
 ) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 begin()
 before = check(cuda.cuThreadExchangeStreamCaptureMode(Mode.CU_STREAM_CAPTURE_MODE_RELAXED))
 relaxed = int(cuda.cuMemAlloc(4096)[0])
@@ -78,16 +70,12 @@ good = int(check(cuda.cuStreamIsCapturing(stream)))
 strict = int(cuda.cuMemAlloc(4096)[0])
 say(before=int(before), relaxed=relaxed, good=good, strict=strict,
     end=int(cuda.cuStreamEndCapture(stream)[0]))
-""",
-    )
-
-    assert values == {"before": 0, "relaxed": 0, "good": 1, "strict": 900, "end": 901}
+"""
+    assert said(machine, code) == {"before": 0, "relaxed": 0, "good": 1, "strict": 900, "end": 901}
 
 
 def test_a_second_stream_joins_by_an_event(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 other = Spinner(2_000_000)
 fork, join = check(cuda.cuEventCreate(2)), check(cuda.cuEventCreate(2))
 begin()
@@ -101,16 +89,12 @@ check(cuda.cuStreamWaitEvent(stream, join, 0))
 nodes = check(cuda.cuGraphGetNodes(end()))[1]
 say(joined=joined, nodes=nodes, query=query,
     after=int(check(cuda.cuStreamIsCapturing(other.stream))))
-""",
-    )
-
-    assert values == {"joined": 1, "nodes": 1, "query": 907, "after": 0}
+"""
+    assert said(machine, code) == {"joined": 1, "nodes": 1, "query": 907, "after": 0}
 
 
 def test_a_graph_by_nodes(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 graph = check(cuda.cuGraphCreate(0))
 params = cuda.CUDA_KERNEL_NODE_PARAMS()
 params.func = spinner._function
@@ -122,8 +106,8 @@ executable = check(cuda.cuGraphInstantiate(graph, 0))
 check(cuda.cuGraphLaunch(executable, stream))
 spinner.wait()
 say(nodes=check(cuda.cuGraphGetNodes(graph))[1])
-""",
-    )
+"""
+    values = said(machine, code)
 
     assert values == {"nodes": 1}
     assert machine.books()[0].busy_ns == 1_000_000

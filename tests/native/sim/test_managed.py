@@ -84,9 +84,7 @@ seen += [ask("LAST_PREFETCH_LOCATION", large, 9), prefetch(large, 1, HOST),
          ask("LAST_PREFETCH_LOCATION", large, 1), ask("LAST_PREFETCH_LOCATION", large, 2)]
 say(seen=seen, took=took > 0.01)
 """
-    said = said_by(machine, code)
-
-    assert said == {"seen": [0, 600, 0, 0, -1, -2], "took": True}
+    assert said_by(machine, code) == {"seen": [0, 600, 0, 0, -1, -2], "took": True}
 
 
 def test_a_prefetch_is_no_part_of_a_capture(machine: Machine) -> None:

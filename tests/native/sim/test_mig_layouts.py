@@ -197,9 +197,7 @@ print(json.dumps(dict(
               refusal(nvml.nvmlGpuInstanceGetComputeInstanceById, big, 1),
               refusal(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, big, 0, 0)])))
 """
-    said = answers(machine, LIST + code)
-
-    assert said == {
+    assert answers(machine, LIST + code) == {
         "counts": [0, 1, 1, 0],
         "about": [[2, 9, 4, 4], [7, 20, 0, 1], [2, 9, 4, 4]],
         "compute": [0, 2, 0, 3],

@@ -166,9 +166,7 @@ def test_memory_errors_are_counted_on_their_gpu(two_gpus: Machine) -> None:
     for kind in (ECC_SINGLE, ECC_SINGLE, ECC_DOUBLE):
         raise_event(two_gpus, 1, kind)
 
-    said = answers(
-        two_gpus,
-        """
+    code = """
 def counts(handle):
     return [nvml.nvmlDeviceGetTotalEccErrors(handle, kind, counter)
             for kind in (0, 1) for counter in (0, 1)]
@@ -178,10 +176,8 @@ say(first=counts(handles[0]), second=counts(handles[1]),
     dram=nvml.nvmlDeviceGetMemoryErrorCounter(handles[1], 0, 0, nvml.NVML_MEMORY_LOCATION_DRAM),
     l2=nvml.nvmlDeviceGetMemoryErrorCounter(handles[1], 0, 0, nvml.NVML_MEMORY_LOCATION_L2_CACHE),
     fields=[f.value.ullVal for f in fields], states=[f.nvmlReturn for f in fields])
-""",
-    )
-
-    assert said == {
+"""
+    assert answers(two_gpus, code) == {
         "first": [0, 0, 0, 0],
         "second": [2, 2, 1, 1],
         "dram": 2,

@@ -100,5 +100,4 @@ say(codes=[int(cuda.cuMemcpy(small, large, 8192)[0]), int(cuda.cuMemcpy(large, s
            int(cuda.cuMemcpy(small, there, 8192)[0]), int(cuda.cuMemcpy(there, small, 8192)[0]),
            int(cuda.cuMemcpy(large, there, 1 << 20)[0])])
 """
-    answer = json.loads(run(machine, OWN + code))
-    assert answer == {"codes": [INVALID_VALUE] * 4 + [0]}
+    assert json.loads(run(machine, OWN + code)) == {"codes": [INVALID_VALUE] * 4 + [0]}

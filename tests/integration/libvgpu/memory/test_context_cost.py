@@ -70,16 +70,14 @@ def test_more_than_twice_what_the_host_estimates_is_no_measurement(
     told_bytes = cost_of(costly_machine) * 2 // 5
     part.change(context_bytes=told_bytes)
 
-    looks, words = walk(
-        part,
-        """
+    code = """
 from support.shim.cuda_client import *
 from support.shim.both_books import kind_bytes
 open_context(); print(kind_bytes("context"))
 check(driver.cuCtxSynchronize()); print(kind_bytes("context"), kind_bytes("other"))
 look("quiet")
-""",
-    )
+"""
+    looks, words = walk(part, code)
 
     assert words == [*[str(told_bytes)] * 2, str(cost_of(costly_machine) - told_bytes)]
     assert_exact(looks)

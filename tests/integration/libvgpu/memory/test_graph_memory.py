@@ -47,9 +47,7 @@ def part(machine: Machine, slice_of: SliceOf) -> Slice:
 
 
 def test_memory_of_a_graph_is_charged_from_its_launch_until_it_is_trimmed(part: Slice) -> None:
-    words = part.run(
-        START
-        + f"""
+    code = f"""
 graph, _ = graph_of(10 * MIB)
 executable = instantiate(graph)
 print(agree())
@@ -66,16 +64,14 @@ print(launch(executable), agree())
 wait()
 print(int(driver.cuMemAlloc({LIMIT})[0]), agree())  # what is idle makes room
 """
-    )
+    words = part.run(START + code)
 
     ten, full = str(10 * MIB), str(LIMIT)
     assert words == ["0", "0", ten, ten, "0", "2", "0", "0", full, "0", full]
 
 
 def test_a_graph_that_ran_goes_on_in_a_full_slice(part: Slice) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 graph = check(driver.cuGraphCreate(0))
 node, address = add_alloc(graph, 20 * MIB)
 node = check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
@@ -88,15 +84,11 @@ check(driver.cuMemAlloc(44 * MIB))
 print(launch(executable), agree())
 wait()
 """
-    )
-
-    assert words == ["0", str(20 * MIB), "0", str(LIMIT)]
+    assert part.run(START + code) == ["0", str(20 * MIB), "0", str(LIMIT)]
 
 
 def test_memory_left_allocated_uploads_and_child_graphs_are_charged(part: Slice) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 graph, address = graph_of(6 * MIB, free=False)
 executable = instantiate(graph)
 print(launch(executable), agree())
@@ -118,15 +110,11 @@ params.hUploadStream = stream
 check(driver.cuGraphInstantiateWithParams(graph, params))
 print(agree())
 """
-    )
-
-    assert words == ["0", str(6 * MIB), "0", str(8 * MIB), str(8 * MIB)]
+    assert part.run(START + code) == ["0", str(6 * MIB), "0", str(8 * MIB), str(8 * MIB)]
 
 
 def test_a_captured_allocation_is_charged_when_its_graph_is_launched(part: Slice) -> None:
-    words = part.run(
-        START
-        + f"""
+    code = f"""
 mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
 def captured(bytes):
     check(driver.cuStreamBeginCapture(stream, mode))
@@ -137,10 +125,7 @@ print(launch(captured(16 * MIB)), agree())
 wait()
 print(launch(captured({LIMIT} + 512)), agree())
 """
-    )
-
-    # what was idle was trimmed before the refusal
-    assert words == ["0", str(16 * MIB), "2", "0"]
+    assert part.run(START + code) == ["0", str(16 * MIB), "2", "0"]
 
 
 LONG = """
@@ -167,10 +152,7 @@ def launch_on(executable, where):
 
 
 def test_a_graph_is_launched_again_before_it_is_done_in_a_full_slice(part: Slice) -> None:
-    words = part.run(
-        START
-        + LONG
-        + f"""
+    code = f"""
 executable = instantiate(long_graph_of(40 * MIB))
 check(driver.cuMemAlloc({LIMIT} - 40 * MIB))
 print(*(launch(executable) for _ in range(3)), agree())
@@ -178,18 +160,13 @@ wait()
 print(launch(executable), agree())
 wait()
 """
-    )
-
-    assert words == ["0", "0", "0", str(LIMIT), "0", str(LIMIT)]
+    assert part.run(START + LONG + code) == ["0", "0", "0", str(LIMIT), "0", str(LIMIT)]
 
 
 def test_memory_that_another_graph_was_given_is_reserved_anew(
     machine: Machine, part: Slice
 ) -> None:
-    words = part.run(
-        START
-        + LONG
-        + """
+    code = """
 first, second = (instantiate(long_graph_of(40 * MIB)) for _ in range(2))
 print(launch_on(first, stream))
 wait()
@@ -202,7 +179,7 @@ check(driver.cuDeviceGraphMemTrim(0))
 check(driver.cuMemAlloc(30 * MIB))
 print(launch_on(first, stream), agree())      # it was trimmed
 """
-    )
+    words = part.run(START + LONG + code)
 
     piece = str(40 * MIB)
     assert words == ["0", "0", piece, "2", piece, "0", piece, "2", str(30 * MIB)]
@@ -210,9 +187,7 @@ print(launch_on(first, stream), agree())      # it was trimmed
 
 
 def test_memory_that_made_room_is_reserved_anew(machine: Machine, part: Slice) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 executable = instantiate(graph_of(40 * MIB)[0])
 print(launch(executable))
 wait()
@@ -222,7 +197,7 @@ check(driver.cuMemFree(plain))
 print(launch(executable), agree())
 wait()
 """
-    )
+    words = part.run(START + code)
 
     piece = str(40 * MIB)
     assert words == ["0", "2", piece, "0", piece]
@@ -230,9 +205,7 @@ wait()
 
 
 def test_an_upload_takes_what_the_launch_needs(machine: Machine, part: Slice) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 graph = check(driver.cuGraphCreate(0))
 node, address = add_alloc(graph, 20 * MIB)
 freed = check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
@@ -244,7 +217,7 @@ print(agree())
 check(driver.cuMemAlloc(24 * MIB))
 print(launch(executable), agree())
 """
-    )
+    words = part.run(START + code)
 
     assert words == [str(40 * MIB), "0", str(LIMIT)]
     assert machine.books()[0].memory_peak_bytes <= LIMIT
@@ -294,9 +267,7 @@ print(ledger_bytes() <= 4 * {GIB})
 
 
 def test_branches_that_may_run_together_are_counted_together(part: Slice) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 def pair(joined):
     graph = check(driver.cuGraphCreate(0))
     node, address = add_alloc(graph, 40 * MIB)
@@ -309,9 +280,7 @@ def pair(joined):
     return graph
 print(launch(instantiate(pair(False))), agree(), launch(instantiate(pair(True))), agree())
 """
-    )
-
-    assert words == ["2", "0", "0", str(40 * MIB)]
+    assert part.run(START + code) == ["2", "0", "0", str(40 * MIB)]
 
 
 def test_a_graph_is_reserved_the_blocks_that_it_takes(slice_of: SliceOf, tmp_path: Path) -> None:
@@ -319,15 +288,11 @@ def test_a_graph_is_reserved_the_blocks_that_it_takes(slice_of: SliceOf, tmp_pat
     context_bytes = machine.devices[0].profile.context_bytes
     part = slice_of(machine, memory_bytes=context_bytes + 3 * MIB)
 
-    words = part.run(
-        START
-        + """
+    code = """
 print(launch(instantiate(graph_of(5 * MIB // 2)[0])))   # would take 4 MiB
 print(launch(instantiate(graph_of(2 * MIB)[0])))
 """
-    )
-
-    assert words == ["2", "0"]
+    assert part.run(START + code) == ["2", "0"]
 
 
 RANDOM = """

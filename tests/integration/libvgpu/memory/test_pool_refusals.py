@@ -124,9 +124,7 @@ print(json.dumps([seen, json.loads(peer.stdout)]))
 
 def test_a_refusal_behind_busy_work_is_given_back_with_the_next_wait(part: Slice) -> None:
     """Also by a pool that is told to keep what it has."""
-    answer, _ = told(
-        part,
-        """
+    code = """
 seen = []
 for pool in (keep_all(make_pool()), make_pool()):
     before = agree()
@@ -136,8 +134,8 @@ for pool in (keep_all(make_pool()), make_pool()):
     check(driver.cuStreamSynchronize(stream))
     seen.append([refusal, held > before, agree() - before])
 print(json.dumps(seen))
-""",
-    )
+"""
+    answer, _ = told(part, code)
 
     assert answer == [[2, True, 0], [2, True, 0]]
 

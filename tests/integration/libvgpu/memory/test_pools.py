@@ -37,9 +37,7 @@ def part(machine: Machine, slice_of: SliceOf) -> Slice:
 
 
 def test_what_a_pool_keeps_stays_charged_until_the_driver_gives_it_back(part: Slice) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 address = check(allocate(10 * MIB + 1))
 print(agree())
 check(driver.cuMemFreeAsync(address, stream))
@@ -54,16 +52,14 @@ print(agree())
 check(driver.cuMemPoolTrimTo(check(driver.cuDeviceGetMemPool(0)), 5 * MIB))
 print(agree())
 """
-    )
+    words = part.run(START + code)
 
     first = 10 * MIB + 512
     assert words == [str(n) for n in (first, first, 0, 20 * MIB, 5 * MIB)]
 
 
 def test_a_full_slice_is_served_from_what_its_pools_keep(part: Slice) -> None:
-    words = part.run(
-        START
-        + f"""
+    code = f"""
 keep_all(check(driver.cuDeviceGetMemPool(0)))
 pieces = [check(allocate(16 * MIB)) for _ in range(4)]
 print(agree(), int(allocate(1)[0]))
@@ -78,7 +74,7 @@ print(agree(), int(driver.cuMemAlloc(1)[0]), int(allocate(1)[0]))
 check(driver.cuMemFree(plain))
 print(agree(), {LIMIT})
 """
-    )
+    words = part.run(START + code)
 
     full = str(LIMIT)
     left = str(LIMIT - 8 * MIB)
@@ -86,9 +82,7 @@ print(agree(), {LIMIT})
 
 
 def test_explicit_pools_are_charged_where_their_memory_is(part: Slice) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 pool = make_pool()
 keep_all(pool)
 pieces = [check(allocate(4 * MIB, pool)) for _ in range(3)]
@@ -106,15 +100,11 @@ print(agree())
 check(driver.cuMemFree(pieces.pop()))
 print(agree())
 """
-    )
-
-    assert words == [str(n * MIB) for n in (12, 12, 8, 4, 0)]
+    assert part.run(START + code) == [str(n * MIB) for n in (12, 12, 8, 4, 0)]
 
 
 def test_a_refused_allocation_changes_nothing_and_an_exact_one_fits(part: Slice) -> None:
-    words = part.run(
-        START
-        + f"""
+    code = f"""
 print(int(allocate({LIMIT} + 1)[0]), agree())
 pool = make_pool()
 print(int(allocate({LIMIT} + 1, pool)[0]), agree())
@@ -123,31 +113,25 @@ print(agree(), int(allocate(1)[0]), agree())
 check(driver.cuMemFree(address))
 print(int(allocate({LIMIT})[0]), agree())
 """
-    )
+    words = part.run(START + code)
 
     full = str(LIMIT)
     assert words == ["2", "0", "2", "0", full, "2", full, "0", full]
 
 
 def test_the_pools_of_a_context_that_was_reset_keep_what_they_hold(part: Slice) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 address = check(allocate(8 * MIB))
 plain = check(driver.cuMemAlloc(4 * MIB))
 print(agree())
 check(driver.cuDevicePrimaryCtxReset(0))
 print(agree())
 """
-    )
-
-    assert words == [str(12 * MIB), str(8 * MIB)]
+    assert part.run(START + code) == [str(12 * MIB), str(8 * MIB)]
 
 
 def test_allocations_on_a_captured_stream_take_nothing_yet(part: Slice) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 check(driver.cuStreamBeginCapture(stream, mode))
 address = check(allocate(8 * MIB))
@@ -155,15 +139,11 @@ check(driver.cuMemFreeAsync(address, stream))
 graph = check(driver.cuStreamEndCapture(stream))
 print(agree(), int(driver.cuMemAlloc(64 * MIB)[0]))
 """
-    )
-
-    assert words == ["0", "0"]
+    assert part.run(START + code) == ["0", "0"]
 
 
 def test_threads_share_a_pool_without_losing_a_byte(part: Slice) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 import random, threading
 pools = [None, make_pool(), make_pool()]
 keep_all(pools[2])
@@ -207,15 +187,11 @@ print(agree() - ledger_bytes(), sum(over), len(over) > 10)
 check(driver.cuMemPoolTrimTo(pools[2], 0))
 print(agree())
 """
-    )
-
-    assert words == ["0", "0", "True", "0"]
+    assert part.run(START + code) == ["0", "0", "True", "0"]
 
 
 def test_a_handle_that_is_no_pool_is_charged_nothing(part: Slice) -> None:
-    words = part.run(
-        START
-        + f"""
+    code = f"""
 pool = make_pool()
 check(driver.cuMemPoolDestroy(pool))
 for _ in range(3):
@@ -223,9 +199,7 @@ for _ in range(3):
 pools = [make_pool() for _ in range(2)]  # one of them has the handle again
 print(*(int(allocate({LIMIT} // 2, each)[0]) for each in pools), agree())
 """
-    )
-
-    assert words == ["1", "0"] * 3 + ["0", "0", str(LIMIT)]
+    assert part.run(START + code) == ["1", "0"] * 3 + ["0", "0", str(LIMIT)]
 
 
 LATE = """
@@ -237,10 +211,7 @@ def be_late(milliseconds):
 
 
 def test_a_free_that_waits_for_its_turn_makes_no_room(machine: Machine, part: Slice) -> None:
-    words = part.run(
-        START
-        + LATE
-        + f"""
+    code = f"""
 keep_all(check(driver.cuDeviceGetMemPool(0)))
 address = check(allocate({LIMIT}))
 be_late(300)
@@ -249,7 +220,7 @@ print(int(driver.cuMemAllocAsync({LIMIT}, other)[0]), agree())
 check(driver.cuStreamSynchronize(stream))
 print(int(driver.cuMemAllocAsync({LIMIT}, other)[0]), agree())
 """
-    )
+    words = part.run(START + LATE + code)
 
     assert words == ["2", str(LIMIT), "0", str(LIMIT)]
     assert machine.books()[0].memory_peak_bytes == LIMIT
@@ -258,10 +229,7 @@ print(int(driver.cuMemAllocAsync({LIMIT}, other)[0]), agree())
 def test_a_late_free_of_a_pool_that_was_destroyed_stays_charged_until_it_is_done(
     machine: Machine, part: Slice
 ) -> None:
-    words = part.run(
-        START
-        + LATE
-        + f"""
+    code = f"""
 pool = make_pool()
 address = check(allocate({LIMIT}, pool))
 check(driver.cuMemPoolDestroy(pool))
@@ -271,17 +239,14 @@ print(int(driver.cuMemAlloc({LIMIT})[0]), agree())
 check(driver.cuStreamSynchronize(stream))
 print(int(driver.cuMemAlloc({LIMIT})[0]), agree())
 """
-    )
+    words = part.run(START + LATE + code)
 
     assert words == ["2", str(LIMIT), "0", str(LIMIT)]
     assert machine.books()[0].memory_peak_bytes == LIMIT
 
 
 def test_a_free_is_looked_for_after_every_wait_until_it_is_done(part: Slice) -> None:
-    words = part.run(
-        START
-        + LATE
-        + """
+    code = """
 address = check(allocate(8 * MIB))
 be_late(200)
 check(driver.cuMemFreeAsync(address, stream))
@@ -290,17 +255,13 @@ print(agree())
 check(driver.cuStreamSynchronize(stream))
 print(agree())
 """
-    )
-
-    assert words == [str(8 * MIB), "0"]
+    assert part.run(START + LATE + code) == [str(8 * MIB), "0"]
 
 
 def test_the_gpus_pool_may_change_and_end_while_others_allocate(
     machine: Machine, part: Slice
 ) -> None:
-    words = part.run(
-        START
-        + """
+    code = """
 import random, threading
 context = check(driver.cuCtxGetCurrent())
 standard = check(driver.cuDeviceGetDefaultMemPool(0))
@@ -339,7 +300,7 @@ for address in sum(left, []):
 check(driver.cuMemPoolTrimTo(standard, 0))
 print(agree())
 """
-    )
+    words = part.run(START + code)
 
     assert words == ["True", "0"]
     assert machine.books()[0].memory_peak_bytes <= LIMIT
