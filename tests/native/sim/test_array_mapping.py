@@ -108,18 +108,14 @@ levels, lost = mipmap(2, 1024, 1024, Flags=DEFERRED), array(512, 512, Flags=DEFE
 for each in (levels, lost):
     memory = pool()
     assert apply(operation(each, memory)) == 0 == release(memory)
-before = used()
-destroyed = [code(cuda.cuMipmappedArrayDestroy(levels)), used()]
+same(used(), 2)
+same([code(cuda.cuMipmappedArrayDestroy(levels)), used()], [0, 1])
 check(cuda.cuDevicePrimaryCtxReset(0))
 open_context()
-say(before=before, destroyed=destroyed, after=used(), late=code(cuda.cuArrayDestroy(lost)))
+same(used(), 0)
+same(code(cuda.cuArrayDestroy(lost)), 709)
 """
-    assert said_by(machine, code) == {
-        "before": 2,
-        "destroyed": [0, 1],
-        "after": 0,
-        "late": 709,
-    }
+    run(machine, MAPPING + code)
 
 
 def test_a_piece_lives_while_any_tile_of_it_is_mapped(machine: Machine) -> None:
@@ -134,14 +130,11 @@ steps += [release(one), release(other), used()]
 steps += [apply(operation(flat, box=(256, 0, 0, 768, 512, 1))), used()]  # a tile of each is left
 steps += [apply(operation(flat, pool(), box=(0, 0, 0, 256, 256, 1))), used()]  # in place of one's
 steps += [apply(operation(flat, box=(0, 256, 0, 256, 256, 1))), used()]
-say(tile=[told.tileExtent.width, told.tileExtent.height, told.tileExtent.depth],
-    tail=[told.miptailSize, told.flags], steps=steps)
+same([told.tileExtent.width, told.tileExtent.height, told.tileExtent.depth], [256, 256, 1])
+same([told.miptailSize, told.flags], [0, 0])
+same(steps, [2, 0, 0, 0, 2, 0, 2, 0, 2, 0, 1])
 """
-    assert said_by(machine, code) == {
-        "tile": [256, 256, 1],
-        "tail": [0, 0],
-        "steps": [2, 0, 0, 0, 2, 0, 2, 0, 2, 0, 1],
-    }
+    run(machine, MAPPING + code)
 
 
 def test_levels_below_a_tile_are_mapped_as_the_tail_of_their_layer(machine: Machine) -> None:
@@ -160,16 +153,13 @@ small = array(100, 300, Flags=SPARSE)
 alone = check(cuda.cuArrayGetSparseProperties(small))
 steps = [used(), apply(operation(levels, box=(0, 0, 0, 128, 128, 1), level=1, layer=2)), used(),
          apply(operation(levels, tail=tail, layer=2)), used()]
-say(first=told.miptailFirstLevel, bytes=told.miptailSize, answers=answers, steps=steps,
-    alone=[alone.flags, alone.miptailFirstLevel, alone.miptailSize])
+same(told.miptailFirstLevel, 2)
+same(told.miptailSize, 65536)
+same(answers, [0, 0, 1, 1])
+same(steps, [1, 0, 1, 0, 0])
+same([alone.flags, alone.miptailFirstLevel, alone.miptailSize], [1, 0, 65536])
 """
-    assert said_by(machine, code) == {
-        "first": 2,
-        "bytes": 65536,
-        "answers": [0, 0, 1, 1],
-        "steps": [1, 0, 1, 0, 0],
-        "alone": [1, 0, 65536],
-    }
+    run(machine, MAPPING + code)
 
 
 MAPPINGS = {

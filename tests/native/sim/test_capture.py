@@ -3,11 +3,10 @@
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim.graphs import said
+from support.sim.graphs import GRAPHS, said
+from support.sim.programs import run
 
-INVALID_VALUE, ILLEGAL_STATE = 1, 401
-UNSUPPORTED, INVALIDATED, MERGE, UNMATCHED, UNJOINED = 900, 901, 902, 903, 904
-ISOLATION, IMPLICIT, WRONG_THREAD = 905, 906, 908
+INVALIDATED, UNMATCHED, UNJOINED, WRONG_THREAD = 901, 903, 904, 908
 
 CAPTURE = """
 other = check(cuda.cuStreamCreate(1))
@@ -61,20 +60,14 @@ nodes = nodes_of(graph)
 copy = check(cuda.cuGraphMemcpyNodeGetParams(nodes[2]))
 params = check(cuda.cuGraphKernelNodeGetParams(nodes[0]))
 launch(instantiate(graph)); wait()
-say(types=types_of(graph), edges=edges_of(graph), calls=calls, bytes=bytes_of(target, 8),
-    copy=[int(copy.srcMemoryType), int(copy.dstMemoryType), copy.WidthInBytes],
-    kernel=int(params.func) == int(spinner._function))
+same(types_of(graph), [0, 2, 1, 3, 4])
+same(edges_of(graph), [[0, 1], [1, 2], [2, 3], [3, 4]])
+same(calls, [6])
+same(bytes_of(target, 8), [6] * 4 + [1] * 4)
+same([int(copy.srcMemoryType), int(copy.dstMemoryType), copy.WidthInBytes], [1, 2, 4])
+same(int(params.func) == int(spinner._function), True)
 """
-    values = said(machine, CAPTURE + code)
-
-    assert values == {
-        "types": [0, 2, 1, 3, 4],
-        "edges": [[0, 1], [1, 2], [2, 3], [3, 4]],
-        "calls": [6],
-        "bytes": [6] * 4 + [1] * 4,
-        "copy": [1, 2, 4],
-        "kernel": True,
-    }
+    run(machine, GRAPHS + CAPTURE + code)
     assert machine.books()[0].clients[0].launches == 2
 
 
@@ -105,30 +98,24 @@ def info():
     status, id_, graph, nodes, data, count = check(cuda.cuStreamGetCaptureInfo(stream))
     return graph, [int(node) for node in nodes]
 begin()
-none = info()[1]
+same(info()[1], [])
 kernel(stream)
 graph, (first,) = info()
 own = check(cuda.cuGraphAddEmptyNode(graph, [], 0))
 check(cuda.cuStreamUpdateCaptureDependencies(stream, [own], None, 1, 0))
-both = info()[1] == [first, int(own)]
+same(info()[1] == [first, int(own)], True)
 kernel(stream)
 Set = cuda.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES
 check(cuda.cuStreamUpdateCaptureDependencies(stream, [own], None, 1, int(Set)))
 kernel(stream)
 foreign = code(cuda.cuStreamUpdateCaptureDependencies(stream, [add_empty(new_graph())], None, 1, 0))
 captured = end()
-say(none=none, both=both, foreign=foreign, same=int(graph) == int(captured),
-    edges=edges_of(captured), after=code(cuda.cuStreamUpdateCaptureDependencies(
-        stream, [own], None, 1, 0)))
+same(foreign, INVALID_VALUE)
+same(int(graph) == int(captured), True)
+same(edges_of(captured), [[0, 2], [1, 2], [1, 3]])
+same(code(cuda.cuStreamUpdateCaptureDependencies(stream, [own], None, 1, 0)), ILLEGAL_STATE)
 """
-    assert said(machine, CAPTURE + code) == {
-        "none": [],
-        "both": True,
-        "foreign": INVALID_VALUE,
-        "same": True,
-        "edges": [[0, 2], [1, 2], [1, 3]],
-        "after": ILLEGAL_STATE,
-    }
+    run(machine, GRAPHS + CAPTURE + code)
 
 
 def test_a_capture_into_a_graph_goes_on_behind_its_nodes(machine: Machine) -> None:
@@ -140,16 +127,12 @@ check(cuda.cuStreamBeginCaptureToGraph(
 kernel(stream)
 meanwhile = [code(cuda.cuGraphInstantiate(graph, 0)), code(cuda.cuGraphDestroy(graph)),
              code(cuda.cuGraphDestroyNode(a))]
-same = int(end()) == int(graph)
-say(meanwhile=meanwhile, same=same, edges=edges_of(graph),
-    then=code(cuda.cuGraphInstantiate(graph, 0)))
+same(int(end()) == int(graph), True)
+same(meanwhile, [INVALID_VALUE] * 3)
+same(edges_of(graph), [[1, 2]])
+same(code(cuda.cuGraphInstantiate(graph, 0)), 0)
 """
-    assert said(machine, CAPTURE + code) == {
-        "meanwhile": [INVALID_VALUE] * 3,
-        "same": True,
-        "edges": [[1, 2]],
-        "then": 0,
-    }
+    run(machine, GRAPHS + CAPTURE + code)
 
 
 def test_two_captures_and_the_world_outside_do_not_mix(machine: Machine) -> None:
@@ -158,51 +141,35 @@ relaxed = Mode.CU_STREAM_CAPTURE_MODE_RELAXED
 outside, inside = event(), event()
 record(outside, other)
 begin(relaxed)
-isolation = code(cuda.cuStreamWaitEvent(stream, outside, 0))
-ended = end_code()
+same(code(cuda.cuStreamWaitEvent(stream, outside, 0)), STREAM_CAPTURE_ISOLATION)
+same(end_code(), STREAM_CAPTURE_INVALIDATED)
 begin(relaxed); begin(relaxed, other)
 kernel(other); record(inside, other)
-merge = code(cuda.cuStreamWaitEvent(stream, inside, 0))
-ends = [end_code(), code(cuda.cuStreamEndCapture(other))]
-say(isolation=isolation, ended=ended, merge=merge, ends=ends,
-    twice=[code(cuda.cuStreamBeginCapture(stream, relaxed)),
-           code(cuda.cuStreamBeginCapture(stream, relaxed))])
+same(code(cuda.cuStreamWaitEvent(stream, inside, 0)), STREAM_CAPTURE_MERGE)
+same([end_code(), code(cuda.cuStreamEndCapture(other))], [STREAM_CAPTURE_INVALIDATED] * 2)
+same([code(cuda.cuStreamBeginCapture(stream, relaxed)),
+      code(cuda.cuStreamBeginCapture(stream, relaxed))], [0, ILLEGAL_STATE])
 """
-    assert said(machine, CAPTURE + code) == {
-        "isolation": ISOLATION,
-        "ended": INVALIDATED,
-        "merge": MERGE,
-        "ends": [INVALIDATED] * 2,
-        "twice": [0, ILLEGAL_STATE],
-    }
+    run(machine, GRAPHS + CAPTURE + code)
 
 
 def test_the_legacy_stream_is_of_no_use_beside_a_blocking_capture(machine: Machine) -> None:
     code = """
 relaxed = Mode.CU_STREAM_CAPTURE_MODE_RELAXED
 target = check(cuda.cuMemAlloc(8))
-itself = code(cuda.cuStreamBeginCapture(0, relaxed))
+same(code(cuda.cuStreamBeginCapture(0, relaxed)), STREAM_CAPTURE_UNSUPPORTED)
 begin(relaxed)
-asked = code(cuda.cuStreamIsCapturing(0)), status()
-used = code(cuda.cuMemsetD8(target, 1, 8)), status()
-ended = end_code()
+same((code(cuda.cuStreamIsCapturing(0)), status()), [STREAM_CAPTURE_IMPLICIT, 1])
+same((code(cuda.cuMemsetD8(target, 1, 8)), status()), [STREAM_CAPTURE_IMPLICIT, 2])
+same(end_code(), STREAM_CAPTURE_INVALIDATED)
 begin(relaxed)
-waited = code(cuda.cuStreamSynchronize(0)), status()
+same((code(cuda.cuStreamSynchronize(0)), status()), [STREAM_CAPTURE_IMPLICIT, 2])
 end_code()
-after = code(cuda.cuMemsetD8(target, 1, 8))
+same(code(cuda.cuMemsetD8(target, 1, 8)), 0)
 begin(relaxed, other)   # which is a non-blocking one
-beside = code(cuda.cuMemsetD8(target, 1, 8)), status(other)
-say(itself=itself, asked=asked, used=used, ended=ended, waited=waited, after=after, beside=beside)
+same((code(cuda.cuMemsetD8(target, 1, 8)), status(other)), [0, 1])
 """
-    assert said(machine, CAPTURE + code) == {
-        "itself": UNSUPPORTED,
-        "asked": [IMPLICIT, 1],
-        "used": [IMPLICIT, 2],
-        "ended": INVALIDATED,
-        "waited": [IMPLICIT, 2],
-        "after": 0,
-        "beside": [0, 1],
-    }
+    run(machine, GRAPHS + CAPTURE + code)
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from libvgpu.sim import PROFILES, Machine
 from support.sim.programs import run
 
 MIB = 1 << 20
-INVALID_VALUE, OUT_OF_MEMORY, INVALID_CONTEXT, UNSUPPORTED_LIMIT = 1, 2, 201, 215
-INVALID_HANDLE, RESOURCE_TYPE, RESOURCE_CONFIGURATION = 400, 914, 915
+INVALID_VALUE, OUT_OF_MEMORY, UNSUPPORTED_LIMIT = 1, 2, 215
 H100 = PROFILES["h100-80g"]
 
 PRELUDE = """
@@ -32,26 +31,21 @@ def test_a_larger_heap_is_device_memory(machine: Machine) -> None:
     code = """
 before = free()
 codes = [put("MALLOC_HEAP_SIZE", 108 << 20), put("PRINTF_FIFO_SIZE", 5 << 20)]
-taken = before - free()
+same(before - free(), 104 * MIB)
 codes += [put("MALLOC_HEAP_SIZE", before + (8 << 20)), put("MALLOC_HEAP_SIZE", 2 * before)]
 kept, still = get("MALLOC_HEAP_SIZE"), before - free()
 codes += [put("MALLOC_HEAP_SIZE", 1 << 20)]
-small = before - free()
+same(before - free(), 4 * MIB)
 check(cuda.cuDevicePrimaryCtxReset(0))
 context = check(cuda.cuDevicePrimaryCtxRetain(0))
 check(cuda.cuCtxSetCurrent(context))
-say(codes=codes, taken=taken, kept=kept, still=still, small=small, left=before - free(),
-    fresh=[get("MALLOC_HEAP_SIZE"), get("PRINTF_FIFO_SIZE")])
+same(codes, [0, 0, OUT_OF_MEMORY, OUT_OF_MEMORY, 0])
+same(kept, 108 * MIB)
+same(still, 104 * MIB)
+same(before - free(), 0)
+same([get("MALLOC_HEAP_SIZE"), get("PRINTF_FIFO_SIZE")], [8 * MIB, MIB])
 """
-    assert said(machine, code) == {
-        "codes": [0, 0, OUT_OF_MEMORY, OUT_OF_MEMORY, 0],
-        "taken": 104 * MIB,
-        "kept": 108 * MIB,
-        "still": 104 * MIB,
-        "small": 4 * MIB,
-        "left": 0,
-        "fresh": [8 * MIB, MIB],
-    }
+    run(machine, PRELUDE + code)
 
 
 def test_a_larger_stack_is_device_memory_for_every_resident_thread(machine: Machine) -> None:
@@ -127,24 +121,17 @@ def test_a_context_ends_with_its_last_detachment(costly_machine: Machine) -> Non
     code = """
 before = free()
 created = check(cuda.cuCtxCreate(None, 0, 0))
-same = int(check(cuda.cuCtxAttach(0))) == int(created)
-flags = int(cuda.cuCtxAttach(1)[0])
+same(int(check(cuda.cuCtxAttach(0))) == int(created), True)
+same(int(cuda.cuCtxAttach(1)[0]), INVALID_VALUE)
 check(cuda.cuCtxDetach(created))
-alive = free() < before
+same(free() < before, True)
 check(cuda.cuCtxDetach(created))
-popped = int(check(cuda.cuCtxGetCurrent())) == int(context)
-say(same=same, flags=flags, alive=alive, popped=popped, left=before - free(),
-    primary=int(cuda.cuCtxDetach(context)[0]), other=int(cuda.cuCtxDetach(created)[0]))
+same(int(check(cuda.cuCtxGetCurrent())) == int(context), True)
+same(before - free(), 0)
+same(int(cuda.cuCtxDetach(context)[0]), INVALID_CONTEXT)
+same(int(cuda.cuCtxDetach(created)[0]), INVALID_CONTEXT)
 """
-    assert said(costly_machine, code) == {
-        "same": True,
-        "flags": INVALID_VALUE,
-        "alive": True,
-        "popped": True,
-        "left": 0,
-        "primary": INVALID_CONTEXT,
-        "other": INVALID_CONTEXT,
-    }
+    run(costly_machine, PRELUDE + code)
 
 
 def test_what_little_there_is_to_set_of_a_context(machine: Machine) -> None:
@@ -264,27 +251,20 @@ say(cost=cost, current=current, blocking=blocking, launch=launch, events=events,
 
 def test_resources_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
     machine = Machine.create([PROFILES["t4"]] * 2, tmp_path / "m")
-    code = (
-        GREEN
-        + """
+    code = """
 T = cuda.CUdevResourceType
 other = check(cuda.cuDeviceGetDevResource(1, SM))
 def describe(*resources): return int(cuda.cuDevResourceGenerateDesc(resources, len(resources))[0])
 _, made, count, rest = split(2, 20)
 _, mine = cuda.cuDevResourceGenerateDesc([whole], 1)
-say(devices=describe(made[0], other), both=describe(*made[:2]), too_many=describe(whole, whole),
-    kind=int(cuda.cuDeviceGetDevResource(0, T.CU_DEV_RESOURCE_TYPE_INVALID)[0]),
-    elsewhere=int(cuda.cuGreenCtxCreate(mine, 1, 1)[0]), none=describe(rest))
+same(describe(made[0], other), INVALID_RESOURCE_CONFIGURATION)
+same(describe(*made[:2]), 0)
+same(describe(whole, whole), INVALID_RESOURCE_CONFIGURATION)
+same(int(cuda.cuDeviceGetDevResource(0, T.CU_DEV_RESOURCE_TYPE_INVALID)[0]), INVALID_RESOURCE_TYPE)
+same(int(cuda.cuGreenCtxCreate(mine, 1, 1)[0]), INVALID_VALUE)
+same(describe(rest), INVALID_RESOURCE_TYPE)
 """
-    )
-    assert said(machine, code) == {
-        "devices": RESOURCE_CONFIGURATION,
-        "both": 0,
-        "too_many": RESOURCE_CONFIGURATION,
-        "kind": RESOURCE_TYPE,
-        "elsewhere": INVALID_VALUE,
-        "none": RESOURCE_TYPE,
-    }
+    run(machine, PRELUDE + GREEN + code)
 
 
 @pytest.mark.parametrize(

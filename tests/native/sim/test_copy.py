@@ -76,17 +76,13 @@ check(cuda.cuMemsetD2D32Async(int(address) + 128, 32, 0x04030201, 1, 2, stream))
 check(cuda.cuMemsetD2D8(int(address) + 192, 32, 0, 5, 2))
 check(cuda.cuMemsetD2D8Async(int(address) + 224, 0, 9, 32, 1, stream))
 check(cuda.cuStreamSynchronize(stream))
-say(rows=[read(address, 256)[i:i + 32].rstrip(b"\\0").hex() for i in range(0, 256, 32)],
-    beyond=int(cuda.cuMemsetD2D8(address, 32, 7, 5, 9)[0]),
-    narrow=int(cuda.cuMemsetD2D8(address, 4, 7, 5, 2)[0]),
-    odd=int(cuda.cuMemsetD2D16(int(address) + 1, 32, 7, 5, 2)[0]))
+same([read(address, 256)[i:i + 32].rstrip(b"\\0").hex() for i in range(0, 256, 32)],
+     ["07" * 5, "07" * 5, "01020102", "01020102", "01020304", "01020304", "", "09" * 32])
+same(int(cuda.cuMemsetD2D8(address, 32, 7, 5, 9)[0]), 1)
+same(int(cuda.cuMemsetD2D8(address, 4, 7, 5, 2)[0]), 1)
+same(int(cuda.cuMemsetD2D16(int(address) + 1, 32, 7, 5, 2)[0]), 1)
 """
-    assert json.loads(run(machine, COPIES + code)) == {
-        "rows": ["07" * 5, "07" * 5, "01020102", "01020102", "01020304", "01020304", "", "09" * 32],
-        "beyond": 1,
-        "narrow": 1,
-        "odd": 1,
-    }
+    run(machine, COPIES + code)
 
 
 def test_a_batch_copies_all_or_nothing(machine: Machine) -> None:
@@ -100,23 +96,17 @@ def batch(targets, stream=stream, attributes=[attributes], firsts=[0]):
     sizes = [len(x) for x in data]
     return int(cuda.cuMemcpyBatchAsync(targets, sources, sizes, 3, attributes, firsts,
                                        len(firsts), stream)[0])
-wrong = batch([targets[0], targets[1], cuda.CUdeviceptr(int(targets[2]) + 1)])
-untouched = read(targets[0], 1000) == bytes(1000)
+same(batch([targets[0], targets[1], cuda.CUdeviceptr(int(targets[2]) + 1)]), 1)
+same(read(targets[0], 1000) == bytes(1000), True)
 unsaid = batch(targets, attributes=[cuda.CUmemcpyAttributes()])
 late = batch(targets, attributes=[attributes] * 2, firsts=[0, 3])
 legacy = batch(targets, stream=0)
-right = batch(targets, attributes=[attributes] * 2, firsts=[0, 2])
+same(batch(targets, attributes=[attributes] * 2, firsts=[0, 2]), 0)
 check(cuda.cuStreamSynchronize(stream))
-say(wrong=wrong, untouched=untouched, refused=[unsaid, late, legacy], right=right,
-    same=[read(t, len(x)) == x for t, x in zip(targets, data)])
+same([unsaid, late, legacy], [1, 1, 1])
+same([read(t, len(x)) == x for t, x in zip(targets, data)], [True] * 3)
 """
-    assert json.loads(run(machine, COPIES + code)) == {
-        "wrong": 1,
-        "untouched": True,
-        "refused": [1, 1, 1],
-        "right": 0,
-        "same": [True] * 3,
-    }
+    run(machine, COPIES + code)
 
 
 def test_a_batch_of_boxes_counts_in_elements_of_the_array(machine: Machine) -> None:
@@ -169,14 +159,11 @@ before = read(target, 1000)
 check(cuda.cuGraphLaunch(check(cuda.cuGraphInstantiate(graph, 0)), stream))
 check(cuda.cuStreamSynchronize(stream))
 after = read(target, 1000)
-say(before=before == bytes(1000), filled=after[500:].count(7), moved=
-    cut(after, 20, 5, (0, 0, 0), (10, 5, 1)) == cut(data, 100, 5, (0, 0, 0), (10, 5, 1)))
+same(before == bytes(1000), True)
+same(after[500:].count(7), 50)
+same(cut(after, 20, 5, (0, 0, 0), (10, 5, 1)) == cut(data, 100, 5, (0, 0, 0), (10, 5, 1)), True)
 """
-    assert json.loads(run(machine, COPIES + code)) == {
-        "before": True,
-        "filled": 50,
-        "moved": True,
-    }
+    run(machine, COPIES + code)
 
 
 def test_a_box_takes_the_time_of_its_bytes(machine: Machine) -> None:

@@ -1,7 +1,8 @@
 """Executable graphs of the simulated driver: launching, updating and changing them."""
 
 from libvgpu.sim import Machine
-from support.sim.graphs import said
+from support.sim.graphs import GRAPHS, said
+from support.sim.programs import run
 
 INVALID_VALUE, UPDATE_FAILURE = 1, 910
 
@@ -32,20 +33,14 @@ host = new_graph()
 node = add_host(host, lambda _: None)
 on_device = cuda.CUDA_GRAPH_INSTANTIATE_PARAMS()
 on_device.flags = 4
-refused = code(cuda.cuGraphInstantiateWithParams(host, on_device))
-say(flags=int(check(cuda.cuGraphExecGetFlags(executable))),
-    both=code(cuda.cuGraphInstantiate(graph, 5)),
-    unknown=code(cuda.cuGraphInstantiate(graph, 64)), refused=refused,
-    why=int(on_device.result_out), culprit=int(on_device.hErrNode_out) == int(node))
+same(code(cuda.cuGraphInstantiateWithParams(host, on_device)), INVALID_VALUE)
+same(int(check(cuda.cuGraphExecGetFlags(executable))), 10)
+same(code(cuda.cuGraphInstantiate(graph, 5)), INVALID_VALUE)
+same(code(cuda.cuGraphInstantiate(graph, 64)), INVALID_VALUE)
+same(int(on_device.result_out), 3)
+same(int(on_device.hErrNode_out) == int(node), True)
 """
-    assert said(machine, code) == {
-        "flags": 10,
-        "both": INVALID_VALUE,
-        "unknown": INVALID_VALUE,
-        "refused": INVALID_VALUE,
-        "why": 3,
-        "culprit": True,
-    }
+    run(machine, GRAPHS + code)
 
 
 def test_destroying_a_graph_under_way_lets_it_finish(machine: Machine) -> None:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim.graphs import said
+from support.sim.graphs import GRAPHS, said
 from support.sim.measured import SHOWN, shown_memory
+from support.sim.programs import run
 
 MIB = 1 << 20
 INVALID_VALUE, OUT_OF_MEMORY = 1, 2
@@ -57,25 +58,18 @@ b = add_fill(graph, address, 3, [a])
 c = add_free(graph, address, [b])
 d, later = add_alloc(graph, 32, [c])
 add_free(graph, later, [d])
-made = taken()
+same(taken(), 0)
 executable = instantiate(graph)
-instantiated = taken()
+same(taken(), 0)
 launch(executable); launch(executable); wait()
-launched = taken()
+same(taken(), 64)
 trim()
-say(made=made, instantiated=instantiated, launched=launched, trimmed=taken(),
-    high=attribute("RESERVED_MEM_HIGH"), now=attribute("RESERVED_MEM_CURRENT"),
-    outside=code(cuda.cuMemFree(address)))
+same(taken(), 0)
+same(attribute("RESERVED_MEM_HIGH"), 64)
+same(attribute("RESERVED_MEM_CURRENT"), 0)
+same(code(cuda.cuMemFree(address)), INVALID_VALUE)
 """
-    assert said(machine, MEMORY + code) == {
-        "made": 0,
-        "instantiated": 0,
-        "launched": 64,
-        "trimmed": 0,
-        "high": 64,
-        "now": 0,
-        "outside": INVALID_VALUE,
-    }
+    run(machine, GRAPHS + MEMORY + code)
 
 
 def test_memory_left_allocated_has_its_address_and_is_freed_from_outside(machine: Machine) -> None:
@@ -87,27 +81,23 @@ executable = instantiate(graph)
 launch(executable); wait()
 first, again = bytes_of(address, 2), code(cuda.cuGraphLaunch(executable, stream))
 trim()
-live = [taken(), attribute("USED_MEM_CURRENT")]
+same([taken(), attribute("USED_MEM_CURRENT")], [64, 64])
 frees = [code(cuda.cuMemFree(int(address) + 512)), code(cuda.cuMemFree(address)),
          code(cuda.cuMemFree(address))]
 trim()
-freed = taken()
+same(taken(), 0)
 launch(executable); check(cuda.cuMemFreeAsync(address, stream)); launch(executable); wait()
 check(cuda.cuGraphExecDestroy(executable)); check(cuda.cuGraphDestroy(graph))
 trim()
 orphan = [taken(), code(cuda.cuMemFree(address)), code(cuda.cuMemFree(address))]
 trim()
-say(first=first, again=again, live=live, frees=frees, freed=freed, orphan=orphan, left=taken())
+same(first, [3, 3])
+same(again, INVALID_VALUE)
+same(frees, [INVALID_VALUE, 0, INVALID_VALUE])
+same(orphan, [64, 0, INVALID_VALUE])
+same(taken(), 0)
 """
-    assert said(machine, MEMORY + code) == {
-        "first": [3, 3],
-        "again": INVALID_VALUE,
-        "live": [64, 64],
-        "frees": [INVALID_VALUE, 0, INVALID_VALUE],
-        "freed": 0,
-        "orphan": [64, 0, INVALID_VALUE],
-        "left": 0,
-    }
+    run(machine, GRAPHS + MEMORY + code)
 
 
 def test_another_graph_frees_it_or_the_next_launch_does(machine: Machine) -> None:
@@ -115,29 +105,22 @@ def test_another_graph_frees_it_or_the_next_launch_does(machine: Machine) -> Non
 graph, freeing = new_graph(), new_graph()
 _, address = add_alloc(graph, 64)
 add_free(freeing, address)
-twice = free_code(freeing, address)
-inside = free_code(graph, address)
-unknown = free_code(freeing, check(cuda.cuMemAlloc(1)))
+same(free_code(freeing, address), INVALID_VALUE)
+same(free_code(graph, address), INVALID_VALUE)
+same(free_code(freeing, check(cuda.cuMemAlloc(1))), INVALID_VALUE)
 executable, frees = instantiate(graph), instantiate(freeing)
-nothing = code(cuda.cuGraphLaunch(frees, stream))
+same(code(cuda.cuGraphLaunch(frees, stream)), INVALID_VALUE)
 for _ in range(3): launch(executable); launch(frees)
 wait(); trim()
-between = taken()
+same(taken(), 0)
 auto_graph = new_graph()
 _, auto_address = add_alloc(auto_graph, 16)
 auto = instantiate(auto_graph, 1)
 for _ in range(3): launch(auto)
 wait(); trim()
-say(twice=twice, inside=inside, unknown=unknown, nothing=nothing, between=between, auto=taken())
+same(taken(), 16)
 """
-    assert said(machine, MEMORY + code) == {
-        "twice": INVALID_VALUE,
-        "inside": INVALID_VALUE,
-        "unknown": INVALID_VALUE,
-        "nothing": INVALID_VALUE,
-        "between": 0,
-        "auto": 16,
-    }
+    run(machine, GRAPHS + MEMORY + code)
 
 
 def test_a_launch_that_finds_too_little_memory_takes_none(machine: Machine) -> None:
@@ -290,25 +273,17 @@ graph = new_graph()
 a, address = add_alloc(graph, 1)
 b = add_free(graph, address, [a])
 executable = instantiate(graph)
-second = code(cuda.cuGraphInstantiate(graph, 0))
+same(code(cuda.cuGraphInstantiate(graph, 0)), INVALID_VALUE)
 check(cuda.cuGraphExecDestroy(executable))
-after = code(cuda.cuGraphInstantiate(graph, 0))
+same(code(cuda.cuGraphInstantiate(graph, 0)), 0)
 outer = new_graph()
-say(second=second, after=after, clone=code(cuda.cuGraphClone(graph)),
-    child=code(cuda.cuGraphAddChildGraphNode(outer, [], 0, graph)),
-    node=code(cuda.cuGraphDestroyNode(b)),
-    edge=code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)),
-    told=int(check(cuda.cuGraphMemFreeNodeGetParams(b))) == int(address))
+same(code(cuda.cuGraphClone(graph)), INVALID_VALUE)
+same(code(cuda.cuGraphAddChildGraphNode(outer, [], 0, graph)), INVALID_VALUE)
+same(code(cuda.cuGraphDestroyNode(b)), INVALID_VALUE)
+same(code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)), INVALID_VALUE)
+same(int(check(cuda.cuGraphMemFreeNodeGetParams(b))) == int(address), True)
 """
-    assert said(machine, MEMORY + code) == {
-        "second": INVALID_VALUE,
-        "after": 0,
-        "clone": INVALID_VALUE,
-        "child": INVALID_VALUE,
-        "node": INVALID_VALUE,
-        "edge": INVALID_VALUE,
-        "told": True,
-    }
+    run(machine, GRAPHS + MEMORY + code)
 
 
 def test_captured_allocations_become_memory_nodes(machine: Machine) -> None:

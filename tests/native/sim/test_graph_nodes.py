@@ -1,7 +1,8 @@
 """Graphs of the simulated driver: nodes of every kind, and what their launches do."""
 
 from libvgpu.sim import Machine
-from support.sim.graphs import said
+from support.sim.graphs import GRAPHS, said
+from support.sim.programs import run
 
 INVALID_VALUE, NOT_SUPPORTED, LOSSY_QUERY = 1, 801, 402
 
@@ -15,35 +16,22 @@ d = add_kernel(graph, [b, c])
 other = add_empty(new_graph())
 def names(answer, count): return ["abcd"[[int(n) for n in (a, b, c, d)].index(int(x))]
                                   for x in answer[0]]
-say(edges=edges_of(graph), types=types_of(graph),
-    roots=check(cuda.cuGraphGetRootNodes(graph))[1],
-    before_d=names(check(cuda.cuGraphNodeGetDependencies(d, 2)), 2),
-    after_a=names(check(cuda.cuGraphNodeGetDependentNodes(a, 2)), 2),
-    again=code(cuda.cuGraphAddDependencies(graph, [a], [b], None, 1)),
-    foreign=code(cuda.cuGraphAddDependencies(graph, [other], [b], None, 1)),
-    twice=code(cuda.cuGraphAddEmptyNode(graph, [a, a], 2)),
-    new=code(cuda.cuGraphAddDependencies(graph, [b], [c], None, 1)),
-    with_new=edges_of(graph),
-    gone=code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)),
-    none=code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)),
-    destroyed=code(cuda.cuGraphDestroyNode(c)), left=edges_of(graph))
+same(edges_of(graph), [[0, 1], [0, 2], [1, 3], [2, 3]])
+same(types_of(graph), [0, 0, 5, 0])
+same(check(cuda.cuGraphGetRootNodes(graph))[1], 1)
+same(names(check(cuda.cuGraphNodeGetDependencies(d, 2)), 2), ["b", "c"])
+same(names(check(cuda.cuGraphNodeGetDependentNodes(a, 2)), 2), ["b", "c"])
+same(code(cuda.cuGraphAddDependencies(graph, [a], [b], None, 1)), INVALID_VALUE)
+same(code(cuda.cuGraphAddDependencies(graph, [other], [b], None, 1)), INVALID_VALUE)
+same(code(cuda.cuGraphAddEmptyNode(graph, [a, a], 2)), INVALID_VALUE)
+same(code(cuda.cuGraphAddDependencies(graph, [b], [c], None, 1)), 0)
+same(edges_of(graph), [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])
+same(code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)), 0)
+same(code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)), INVALID_VALUE)
+same(code(cuda.cuGraphDestroyNode(c)), 0)
+same(edges_of(graph), [[1, 2]])
 """
-    assert said(machine, code) == {
-        "edges": [[0, 1], [0, 2], [1, 3], [2, 3]],
-        "types": [0, 0, 5, 0],
-        "roots": 1,
-        "before_d": ["b", "c"],
-        "after_a": ["b", "c"],
-        "again": INVALID_VALUE,
-        "foreign": INVALID_VALUE,
-        "twice": INVALID_VALUE,
-        "new": 0,
-        "with_new": [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]],
-        "gone": 0,
-        "none": INVALID_VALUE,
-        "destroyed": 0,
-        "left": [[1, 2]],
-    }
+    run(machine, GRAPHS + code)
 
 
 def test_an_edge_with_data_is_not_told_without_it(machine: Machine) -> None:
@@ -100,16 +88,13 @@ node = add_kernel(graph, kernel_ns=3_000_000)
 kept[-1][0].value = 50_000_000   # too late to change anything
 params = check(cuda.cuGraphKernelNodeGetParams(node))
 pointer = ctypes.cast(int(params.kernelParams), ctypes.POINTER(ctypes.c_void_p))[0]
-told = ctypes.cast(pointer, ctypes.POINTER(ctypes.c_ulonglong))[0]
-same = int(params.func) == int(spinner._function)
+same(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_ulonglong))[0], 3_000_000)
+same(int(params.func) == int(spinner._function), True)
 executable = instantiate(graph)
 check(cuda.cuGraphKernelNodeSetParams(node, kernel_params(9_000_000)))
 launch(executable); wait()
-say(told=told, same=same)
 """
-    values = said(machine, code)
-
-    assert values == {"told": 3_000_000, "same": True}
+    run(machine, GRAPHS + code)
     assert machine.books()[0].busy_ns == 3_000_000
 
 
@@ -218,19 +203,13 @@ params.graph.graph = child
 params.graph.ownership = cuda.CUgraphChildGraphNodeOwnership.CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
 moved = check(cuda.cuGraphAddNode(graph, [node], None, 1, params))
 launch(instantiate(graph)); wait()
-say(inner=len(nodes_of(inner)), own=code(cuda.cuGraphDestroy(inner)),
-    moved=int(check(cuda.cuGraphChildGraphNodeGetGraph(moved))) == int(child),
-    again=code(cuda.cuGraphAddNode(graph, [], None, 0, params)), types=types_of(graph))
+same(len(nodes_of(inner)), 1)
+same(code(cuda.cuGraphDestroy(inner)), INVALID_VALUE)
+same(int(check(cuda.cuGraphChildGraphNodeGetGraph(moved))) == int(child), True)
+same(code(cuda.cuGraphAddNode(graph, [], None, 0, params)), INVALID_VALUE)
+same(types_of(graph), [4, 4])
 """
-    values = said(machine, code)
-
-    assert values == {
-        "inner": 1,
-        "own": INVALID_VALUE,
-        "moved": True,
-        "again": INVALID_VALUE,
-        "types": [4, 4],
-    }
+    run(machine, GRAPHS + code)
     assert machine.books()[0].busy_ns == 5_000_000
 
 
@@ -309,26 +288,19 @@ graph = new_graph()
 (body,) = conditional(graph, If, 1, 1)
 handle = check(cuda.cuGraphConditionalHandleCreate(graph, context, 1, 1))
 params = cuda.CUDA_GRAPH_INSTANTIATE_PARAMS()
-unused = code(cuda.cuGraphInstantiateWithParams(graph, params))
-say(then=took(If, 2, 5), otherwise=took(If, 2, 0), no_default=took(If, 2, 5, 0),
-    once=took(While, 1, 1), never=took(While, 1, 0), second=took(Switch, 3, 1),
-    none=took(Switch, 3, 3),
-    host=code(cuda.cuGraphAddHostNode(body, [], 0, host_params(lambda _: None))),
-    clone=code(cuda.cuGraphClone(graph)), unused=unused, why=int(params.result_out))
+same(code(cuda.cuGraphInstantiateWithParams(graph, params)), INVALID_VALUE)
+same(took(If, 2, 5), 10)
+same(took(If, 2, 0), 11)
+same(took(If, 2, 5, 0), 11)
+same(took(While, 1, 1), 10)
+same(took(While, 1, 0), 0)
+same(took(Switch, 3, 1), 11)
+same(took(Switch, 3, 3), 0)
+same(code(cuda.cuGraphAddHostNode(body, [], 0, host_params(lambda _: None))), INVALID_VALUE)
+same(code(cuda.cuGraphClone(graph)), INVALID_VALUE)
+same(int(params.result_out), 5)
 """
-    assert said(machine, code) == {
-        "then": 10,
-        "otherwise": 11,
-        "no_default": 11,
-        "once": 10,
-        "never": 0,
-        "second": 11,
-        "none": 0,
-        "host": INVALID_VALUE,
-        "clone": INVALID_VALUE,
-        "unused": INVALID_VALUE,
-        "why": 5,
-    }
+    run(machine, GRAPHS + code)
 
 
 def test_external_semaphores_are_not_modelled(machine: Machine) -> None:
@@ -351,20 +323,15 @@ def argument(node):
     params = int(check(cuda.cuGraphKernelNodeGetParams(node)).kernelParams)
     return ctypes.cast(params, ctypes.POINTER(ctypes.c_void_p))[0]
 one, other = argument(b), argument(found)
-own = one != other and ctypes.c_ulonglong.from_address(other).value == 1_000_000
+same(one != other and ctypes.c_ulonglong.from_address(other).value == 1_000_000, True)
 check(cuda.cuGraphDestroyNode(found))
-say(different=int(found) != int(b), own=own, edges=edges_of(graph), left=len(nodes_of(clone)),
-    gone=code(cuda.cuGraphNodeFindInClone(b, clone)),
-    not_a_clone=code(cuda.cuGraphNodeFindInClone(b, graph)))
+same(int(found) != int(b), True)
+same(edges_of(graph), [[0, 1]])
+same(len(nodes_of(clone)), 1)
+same(code(cuda.cuGraphNodeFindInClone(b, clone)), INVALID_VALUE)
+same(code(cuda.cuGraphNodeFindInClone(b, graph)), INVALID_VALUE)
 """
-    assert said(machine, code) == {
-        "different": True,
-        "own": True,
-        "edges": [[0, 1]],
-        "left": 1,
-        "gone": INVALID_VALUE,
-        "not_a_clone": INVALID_VALUE,
-    }
+    run(machine, GRAPHS + code)
 
 
 def test_a_graph_is_printed_for_graphviz(machine: Machine) -> None:

@@ -209,17 +209,13 @@ thread = threading.Thread(target=elsewhere); thread.start(); ready.wait()
 check(cuda.cuCtxDestroy(old))
 new = create["context"]()
 ended.set(); thread.join()
-say(same=int(new) == int(old), there=there[0], stream=code(cuda.cuStreamQuery(stream)),
-    event=code(cuda.cuEventQuery(event)),
-    ends=[code(cuda.cuStreamDestroy(stream)), code(cuda.cuEventDestroy(event))])
+same(int(new) == int(old), True)
+same(there[0], 709)
+same(code(cuda.cuStreamQuery(stream)), 709)
+same(code(cuda.cuEventQuery(event)), 0)
+same([code(cuda.cuStreamDestroy(stream)), code(cuda.cuEventDestroy(event))], [0, 0])
 """
-    assert said(machine, code) == {
-        "same": True,
-        "there": 709,
-        "stream": 709,
-        "event": 0,
-        "ends": [0, 0],
-    }
+    run(machine, OBJECTS + code)
 
 
 def test_a_primary_context_comes_back_under_its_handle(machine: Machine) -> None:

@@ -10,7 +10,7 @@ from libvgpu.sim import PROFILES, Machine
 from support.sim.programs import run
 
 SUCCESS, INVALID_VALUE, INVALID_HANDLE, OUT_OF_RESOURCES = 0, 1, 400, 701
-TOO_LARGE, CLUSTER_SIZE, NOT_PERMITTED, NOT_SUPPORTED = 720, 912, 800, 801
+TOO_LARGE, CLUSTER_SIZE, NOT_SUPPORTED = 720, 912, 801
 H100_SMS = PROFILES["h100-80g"].sm_count
 
 PRELUDE = """
@@ -57,20 +57,15 @@ def said(machine: Machine, code: str) -> dict[str, object]:
 def test_launch_bounds_of_the_code_hold(machine: Machine) -> None:
     code = """
 most, exact = function(kernel("k", ".maxntid 64, 2")), function(kernel("k", ".reqntid 32, 4, 1"))
-say(fits=launch(most, block=(128, 1, 1)), more=launch(most, block=(129, 1, 1)),
-    exact=launch(exact, block=(32, 4, 1)), turned=launch(exact, block=(4, 32, 1)),
-    beyond=launch(function(kernel("k")), block=(1025, 1, 1)),
-    wide=launch(most, grid=(2**31, 1, 1)), deep=launch(most, grid=(1, 65536, 1)))
+same(launch(most, block=(128, 1, 1)), 0)
+same(launch(most, block=(129, 1, 1)), LAUNCH_OUT_OF_RESOURCES)
+same(launch(exact, block=(32, 4, 1)), 0)
+same(launch(exact, block=(4, 32, 1)), INVALID_VALUE)
+same(launch(function(kernel("k")), block=(1025, 1, 1)), INVALID_VALUE)
+same(launch(most, grid=(2**31, 1, 1)), INVALID_VALUE)
+same(launch(most, grid=(1, 65536, 1)), INVALID_VALUE)
 """
-    assert said(machine, code) == {
-        "fits": SUCCESS,
-        "more": OUT_OF_RESOURCES,
-        "exact": SUCCESS,
-        "turned": INVALID_VALUE,
-        "beyond": INVALID_VALUE,
-        "wide": INVALID_VALUE,
-        "deep": INVALID_VALUE,
-    }
+    run(machine, PRELUDE + code)
 
 
 def test_registers_of_the_code_bound_a_block(machine: Machine) -> None:
@@ -127,21 +122,16 @@ f = function(kernel("k"))
 names = ("PREFERRED_SHARED_MEMORY_CARVEOUT", "REQUIRED_CLUSTER_WIDTH",
          "NON_PORTABLE_CLUSTER_SIZE_ALLOWED", "CLUSTER_SCHEDULING_POLICY_PREFERENCE")
 fixed = function(kernel("k", ".reqnctapercluster 4, 1, 1"))
-say(before=[get(f, name) for name in names], set=[put(f, name, 1) for name in names],
-    after=[get(f, name) for name in names], carveout=put(f, names[0], 101),
-    read_only=put(f, "NUM_REGS", 16), fixed=put(fixed, names[1], 2), width=get(fixed, names[1]),
-    unknown=int(cuda.cuFuncSetAttribute(f, F.CU_FUNC_ATTRIBUTE_MAX, 0)[0]))
+same([get(f, name) for name in names], [-1, 0, 0, 0])
+same([put(f, name, 1) for name in names], [0, 0, 0, 0])
+same([get(f, name) for name in names], [1, 1, 1, 1])
+same(put(f, names[0], 101), INVALID_VALUE)
+same(put(f, "NUM_REGS", 16), INVALID_VALUE)
+same(put(fixed, names[1], 2), NOT_PERMITTED)
+same(get(fixed, names[1]), 4)
+same(int(cuda.cuFuncSetAttribute(f, F.CU_FUNC_ATTRIBUTE_MAX, 0)[0]), INVALID_VALUE)
 """
-    assert said(machine, code) == {
-        "before": [-1, 0, 0, 0],
-        "set": [0, 0, 0, 0],
-        "after": [1, 1, 1, 1],
-        "carveout": INVALID_VALUE,
-        "read_only": INVALID_VALUE,
-        "fixed": NOT_PERMITTED,
-        "width": 4,
-        "unknown": INVALID_VALUE,
-    }
+    run(machine, PRELUDE + code)
 
 
 def test_clusters_divide_the_grid_on_devices_that_have_them(machine: Machine) -> None:
@@ -216,10 +206,8 @@ f, value = ctypes.c_void_p(int(spin)), ctypes.c_uint64(30_000_000)
 
 
 def test_the_old_kind_of_launch_takes_what_was_set_before(machine: Machine) -> None:
-    code = (
-        OLD_KIND
-        + """
-before = old.cuLaunch(f)
+    code = """
+same(old.cuLaunch(f), INVALID_VALUE)
 codes = [old.cuFuncSetBlockShape(f, 8, 1, 1), old.cuFuncSetSharedSize(f, 64),
          old.cuParamSetSize(f, 8), old.cuParamSetv(f, 0, ctypes.byref(value), 8), old.cuLaunch(f),
          old.cuLaunchGrid(f, 2, 2)]
@@ -227,18 +215,13 @@ check(cuda.cuCtxSynchronize())
 split = [old.cuParamSeti(f, 0, 1000), old.cuParamSeti(f, 4, 0),
          old.cuParamSetf(f, 8, ctypes.c_float(1.5)), old.cuLaunchGridAsync(f, 1, 1, None)]
 check(cuda.cuCtxSynchronize())
-say(before=before, codes=codes, split=split, shape=old.cuFuncSetBlockShape(f, 0, 1, 1),
-    far=old.cuParamSetv(f, 4090, ctypes.byref(value), 8), size=old.cuParamSetSize(f, 5000))
+same(codes, [0] * 6)
+same(split, [0] * 4)
+same(old.cuFuncSetBlockShape(f, 0, 1, 1), INVALID_VALUE)
+same(old.cuParamSetv(f, 4090, ctypes.byref(value), 8), INVALID_VALUE)
+same(old.cuParamSetSize(f, 5000), INVALID_VALUE)
 """
-    )
-    assert said(machine, code) == {
-        "before": INVALID_VALUE,
-        "codes": [0] * 6,
-        "split": [0] * 4,
-        "shape": INVALID_VALUE,
-        "far": INVALID_VALUE,
-        "size": INVALID_VALUE,
-    }
+    run(machine, PRELUDE + OLD_KIND + code)
     (client,) = machine.books()[0].clients
     assert client.launches == 3
     assert client.busy_ns == 60_001_000
@@ -247,9 +230,7 @@ say(before=before, codes=codes, split=split, shape=old.cuFuncSetBlockShape(f, 0,
 def test_a_launch_on_several_devices_names_each_once(tmp_path: Path) -> None:
     profile = replace(PROFILES["t4"], context_bytes=0)
     machine = Machine.create([profile] * 2, tmp_path / "m")
-    code = (
-        OLD_KIND
-        + """
+    code = """
 def prepared(device):
     open_context(device)
     module = check(cuda.cuModuleLoadData(SPIN_PTX))
@@ -267,10 +248,9 @@ codes = [launch_all(one, two), launch_all(one, one), launch_all(one, two, flags=
 for device in (0, 1):
     open_context(device)
     check(cuda.cuCtxSynchronize())
-say(codes=codes)
+same(codes, [0] + [INVALID_VALUE] * 4)
 """
-    )
-    assert said(machine, code) == {"codes": [0] + [INVALID_VALUE] * 4}
+    run(machine, PRELUDE + OLD_KIND + code)
     assert [each.clients[0].launches for each in machine.books()] == [1, 1]
 
 

@@ -100,23 +100,16 @@ say(code=prefetch(memory, 1, GPU, stream), told=ask("LAST_PREFETCH_LOCATION", me
 def test_calls_about_what_is_not_managed_are_refused(machine: Machine) -> None:
     code = """
 plain = int(check(cuda.cuMemAlloc(8 * PAGE)))
-say(plain=[advise("SET_READ_MOSTLY", plain, 1), prefetch(plain, 1, GPU)],
-    beyond=[advise("SET_READ_MOSTLY", memory, 9), prefetch(memory + PAGE, 8, GPU)],
-    device=[prefetch(memory, 1, location("DEVICE", 5)),
-            advise("SET_PREFERRED_LOCATION", memory, 1, location("DEVICE", 5))],
-    place=[prefetch(memory, 1, location("INVALID")),
-           advise("SET_ACCESSED_BY", memory, 1, location("HOST_NUMA"))],
-    size=code(cuda.cuMemRangeGetAttribute(3, ranges.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memory, 9)),
-    nothing=advise("SET_READ_MOSTLY", memory, 0))
+same([advise("SET_READ_MOSTLY", plain, 1), prefetch(plain, 1, GPU)], [1, 1])
+same([advise("SET_READ_MOSTLY", memory, 9), prefetch(memory + PAGE, 8, GPU)], [1, 1])
+same([prefetch(memory, 1, location("DEVICE", 5)),
+      advise("SET_PREFERRED_LOCATION", memory, 1, location("DEVICE", 5))], [101, 101])
+same([prefetch(memory, 1, location("INVALID")),
+      advise("SET_ACCESSED_BY", memory, 1, location("HOST_NUMA"))], [1, 1])
+same(code(cuda.cuMemRangeGetAttribute(3, ranges.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memory, 9)), 1)
+same(advise("SET_READ_MOSTLY", memory, 0), 1)
 """
-    assert said_by(machine, code) == {
-        "plain": [1, 1],
-        "beyond": [1, 1],
-        "device": [101, 101],
-        "place": [1, 1],
-        "size": 1,
-        "nothing": 1,
-    }
+    run(machine, MANAGED + code)
 
 
 def test_batches_prefetch_each_range_to_its_place(machine: Machine) -> None:
@@ -142,19 +135,17 @@ def test_memory_is_attached_to_streams_as_a_whole(machine: Machine) -> None:
 stream = check(cuda.cuStreamCreate(0))
 def attach(size, flags, stream=stream, address=memory):
     return code(cuda.cuStreamAttachMemAsync(stream, address, size, flags))
-say(whole=[attach(0, 4), attach(8 * PAGE, 2), attach(0, 1, 0)], part=attach(PAGE, 1),
-    null=attach(0, 4, 0), flags=attach(0, 3), inside=attach(0, 1, stream, memory + PAGE))
+same([attach(0, 4), attach(8 * PAGE, 2), attach(0, 1, 0)], [0, 0, 0])
+same(attach(PAGE, 1), 1)
+same(attach(0, 4, 0), 1)
+same(attach(0, 3), 1)
+same(attach(0, 1, stream, memory + PAGE), 1)
 """
-    assert said_by(machine, code) == {
-        "whole": [0, 0, 0],
-        "part": 1,
-        "null": 1,
-        "flags": 1,
-        "inside": 1,
-    }
+    run(machine, MANAGED + code)
 
 
 def test_only_mapped_memory_is_registered_and_once(machine: Machine) -> None:
+    assert mmap.PAGESIZE == 4096
     code = """
 import mmap
 area = mmap.mmap(-1, 4 * PAGE)
@@ -164,15 +155,11 @@ seen = [register(address, 4 * PAGE), register(address + PAGE, 10)]
 given = check(cuda.cuMemHostAlloc(PAGE, 4))
 seen += [code(cuda.cuMemHostUnregister(given)), code(cuda.cuMemHostUnregister(address)),
          code(cuda.cuMemHostUnregister(address)), register(4096, PAGE), register(address, 10, 64)]
-say(seen=seen, flags=int(check(cuda.cuMemHostGetFlags(given))),
-    freed=code(cuda.cuMemFreeHost(given)))
+same(seen, [0, 712, 713, 0, 713, 1, 1])
+same(int(check(cuda.cuMemHostGetFlags(given))), 7)
+same(code(cuda.cuMemFreeHost(given)), 0)
 """
-    assert mmap.PAGESIZE == 4096
-    assert said_by(machine, code) == {
-        "seen": [0, 712, 713, 0, 713, 1, 1],
-        "flags": 7,
-        "freed": 0,
-    }
+    run(machine, MANAGED + code)
 
 
 def test_pointers_tell_what_they_point_to(machine: Machine) -> None:

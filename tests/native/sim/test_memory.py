@@ -94,19 +94,13 @@ def test_addresses_that_are_not_the_devices_are_refused(machine: Machine) -> Non
 open_context()
 address = check(cuda.cuMemAlloc(4096))
 data = bytes(8192)
-say(beyond=int(cuda.cuMemcpyHtoD(address, data, 8192)[0]),
-    inside=int(cuda.cuMemFree(int(address) + 512)[0]),
-    unknown=int(cuda.cuMemFree(12345)[0]),
-    twice=[int(cuda.cuMemFree(address)[0]), int(cuda.cuMemFree(address)[0])],
-    nothing=int(cuda.cuMemAlloc(0)[0]))
+same(int(cuda.cuMemcpyHtoD(address, data, 8192)[0]), 1)
+same(int(cuda.cuMemFree(int(address) + 512)[0]), 1)
+same(int(cuda.cuMemFree(12345)[0]), 1)
+same([int(cuda.cuMemFree(address)[0]), int(cuda.cuMemFree(address)[0])], [0, 1])
+same(int(cuda.cuMemAlloc(0)[0]), 1)
 """
-    assert json.loads(run(machine, code)) == {
-        "beyond": 1,
-        "inside": 1,
-        "unknown": 1,
-        "twice": [0, 1],
-        "nothing": 1,
-    }
+    run(machine, code)
 
 
 def test_a_pool_keeps_what_is_freed_until_a_synchronisation(machine: Machine) -> None:

@@ -121,14 +121,11 @@ def test_the_team_must_be_complete(pair_of_gpus: Machine) -> None:
 group, memory, place = check(cuda.cuMulticastCreate(wanted(1, 2))), create(), reserve()
 add = lambda device: code(cuda.cuMulticastAddDevice(group, device))
 steps = [add(0), bind(group, memory), map_at(place, group), add(0), add(7), add(1), add(1)]
-say(steps=steps, after=[bind(group, memory), map_at(place, group), used()],
-    large=code(cuda.cuMulticastCreate(wanted(1, 3))))
+same(steps, [0, 401, 401, 1, 101, 0, 1])
+same([bind(group, memory), map_at(place, group), used()], [0, 0, 1])
+same(code(cuda.cuMulticastCreate(wanted(1, 3))), 1)
 """
-    assert said_by(pair_of_gpus, code) == {
-        "steps": [0, 401, 401, 1, 101, 0, 1],
-        "after": [0, 0, 1],
-        "large": 1,
-    }
+    run(pair_of_gpus, MULTICAST + code)
 
 
 def test_what_cannot_be_bound_is_refused_and_not_held(pair_of_gpus: Machine) -> None:
@@ -166,16 +163,12 @@ odd = wanted()
 odd.size = GRANULE + 4096
 minimum = cuda.CUmulticastGranularity_flags.CU_MULTICAST_GRANULARITY_MINIMUM
 supported = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED
-say(granularity=int(check(cuda.cuMulticastGetGranularity(wanted(), minimum))),
-    supported=check(cuda.cuDeviceGetAttribute(supported, 0)),
-    refused=[code(cuda.cuMulticastCreate(each)) for each in
-             (odd, wanted(0), wanted(1, 0), wanted(handle_types=1))])
+same(int(check(cuda.cuMulticastGetGranularity(wanted(), minimum))), 2 << 20)
+same(check(cuda.cuDeviceGetAttribute(supported, 0)), 1)
+same([code(cuda.cuMulticastCreate(each)) for each in
+      (odd, wanted(0), wanted(1, 0), wanted(handle_types=1))], [1, 1, 1, 801])
 """
-    assert said_by(pair_of_gpus, code) == {
-        "granularity": 2 << 20,
-        "supported": 1,
-        "refused": [1, 1, 1, 801],
-    }
+    run(pair_of_gpus, MULTICAST + code)
 
 
 @pytest.mark.parametrize("gpus", [["h100-80g"], ["a100-80g"] * 2], ids=["alone", "older"])

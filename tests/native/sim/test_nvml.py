@@ -119,23 +119,15 @@ say(ends=ends, pids=list(pids), seen=seen, now_us=time.time() * 1e6, busy=busy,
 
 def test_an_idle_gpu_says_so(machine: Machine) -> None:
     code = """
-say(power=nvml.nvmlDeviceGetPowerUsage(handles[0]),
-    state=nvml.nvmlDeviceGetPerformanceState(handles[0]),
-    reasons=nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handles[0]),
-    mhz=nvml.nvmlDeviceGetClockInfo(handles[0], nvml.NVML_CLOCK_SM),
-    rate=nvml.nvmlDeviceGetUtilizationRates(handles[0]).gpu,
-    vbios=nvml.nvmlDeviceGetVbiosVersion(handles[0]),
-    processes=refusal(nvml.nvmlDeviceGetProcessUtilization, handles[0], 0))
+same(nvml.nvmlDeviceGetPowerUsage(handles[0]), 100_000)
+same(nvml.nvmlDeviceGetPerformanceState(handles[0]), 8)
+same(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handles[0]), 1)
+same(nvml.nvmlDeviceGetClockInfo(handles[0], nvml.NVML_CLOCK_SM), 345)
+same(nvml.nvmlDeviceGetUtilizationRates(handles[0]).gpu, 0)
+same(nvml.nvmlDeviceGetVbiosVersion(handles[0]), "simulated")
+same(refusal(nvml.nvmlDeviceGetProcessUtilization, handles[0], 0), 6)
 """
-    assert answers(machine, code) == {
-        "power": 100_000,
-        "state": 8,
-        "reasons": 1,
-        "mhz": 345,
-        "rate": 0,
-        "vbios": "simulated",
-        "processes": 6,
-    }
+    run(machine, NVML_PRELUDE + code)
 
 
 def test_every_version_lists_the_same_processes(costly_machine: Machine) -> None:

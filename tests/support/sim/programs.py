@@ -14,11 +14,19 @@ from support.waiting import PATIENCE_S
 WARM_UP_SECONDS = 0.5
 WINDOW_SECONDS = 0.9
 
+#: Programs `say` what a test compares, or compare it with `same` themselves. What the driver
+#: answers has its own names there, such as ``INVALID_VALUE``.
 PRELUDE = """
 import ctypes, json, os, sys, time
 from cuda.bindings import driver as cuda
 from support.shim.cuda_client import *
+MIB, GIB = 1 << 20, 1 << 30
 def say(**values): print(json.dumps(values), flush=True)
+def same(got, wanted):
+    got, wanted = (json.loads(json.dumps(each)) for each in (got, wanted))
+    assert got == wanted, f"{got}, not {wanted}"
+for each in cuda.CUresult:
+    globals()[each.name.removeprefix("CUDA_ERROR_")] = int(each)
 """
 
 
