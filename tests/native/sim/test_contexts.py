@@ -182,17 +182,14 @@ def test_sms_are_split_in_the_units_of_the_model(
     tmp_path: Path, profile: str, least: int, flags: int, size: int, groups: int
 ) -> None:
     machine = Machine.create([PROFILES[profile]], tmp_path / "m")
-    code = (
-        GREEN
-        + f"""
+    code = f"""
 _, made, count, rest = split({groups + 3}, {least}, {flags})
 say(count=count, sizes=sorted({{each.sm.smCount for each in made[:count]}}), all=whole.sm.smCount,
     rest=rest.sm.smCount, too_many=int(split(1, whole.sm.smCount + 1)[0]))
 """
-    )
     sms = PROFILES[profile].sm_count
 
-    assert said(machine, code) == {
+    assert said(machine, GREEN + code) == {
         "count": groups,
         "sizes": [size],
         "all": sms,
@@ -202,9 +199,7 @@ say(count=count, sizes=sorted({{each.sm.smCount for each in made[:count]}}), all
 
 
 def test_a_green_learnt_sizes_one_and_works_like_one(costly_machine: Machine) -> None:
-    code = (
-        GREEN
-        + """
+    code = """
 before = free()
 _, made, count, rest = split(1, 16)
 described = check(cuda.cuDevResourceGenerateDesc(made, 1))
@@ -235,8 +230,7 @@ check(cuda.cuGreenCtxDestroy(green))
 say(cost=cost, current=current, blocking=blocking, launch=launch, events=events, sms=sms,
     belongs=belongs, left=before - free(), handle=int(cuda.cuGreenCtxDestroy(0)[0]))
 """
-    )
-    assert said(costly_machine, code) == {
+    assert said(costly_machine, GREEN + code) == {
         "cost": H100.context_bytes,
         "current": True,
         "blocking": INVALID_VALUE,
