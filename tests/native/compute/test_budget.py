@@ -1,12 +1,10 @@
 """Budgets of GPU time that threads take launches from without a lock."""
 
-import subprocess
-
 import pytest
 
 from support import IS_LONG, Compile
+from support.printed import printed
 from support.shim.native_programs import shim_files
-from support.waiting import PATIENCE_S
 
 MILLISECONDS = 3000 if IS_LONG else 300
 SOURCES = ("budget", "estimate", "ration", "virtual_time", "waiting")
@@ -20,15 +18,7 @@ def check(compile_program: Compile, threads: int, kinds: int) -> None:
         flags=("-fsanitize=address,undefined", "-Wno-unused-parameter"),
     )
 
-    done = subprocess.run(
-        [program, str(threads), str(MILLISECONDS), str(kinds)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-
-    assert done.returncode == 0, done.stderr
-    figures = map(int, done.stdout.split())
+    figures = map(int, printed(program, str(threads), str(MILLISECONDS), str(kinds)).split())
     taken_ns, launches, noted_ns, noted_launches, charged_ns, overdrawn, stale = figures
     assert (noted_ns, noted_launches) == (taken_ns, launches)
     assert charged_ns == taken_ns

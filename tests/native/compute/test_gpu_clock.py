@@ -1,10 +1,9 @@
 """The GPU's clock by the host's, from anchors and a driver that are made up."""
 
-import subprocess
-
 import pytest
 
 from support import Compile
+from support.printed import printed
 
 #: What single precision leaves of a time of seconds between two events.
 NS = 300
@@ -18,14 +17,7 @@ def ask(compile_program: Compile, parts_per_million: float, steps: str) -> tuple
         "libvgpu/src/compute/measure/gpu_clock.c",
         flags=("-fsanitize=address,undefined",),
     )
-    done = subprocess.run(
-        [program, str(parts_per_million), *steps.split()],
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    *answers, events = done.stdout.splitlines()
+    *answers, events = printed(program, str(parts_per_million), *steps.split()).splitlines()
     return answers, events
 
 

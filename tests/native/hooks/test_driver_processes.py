@@ -1,11 +1,9 @@
 """Lists and samples of processes as drivers give them: long, and of other pids."""
 
-import subprocess
-
 import pytest
 
 from support import Compile
-from support.waiting import PATIENCE_S
+from support.printed import printed
 
 SOURCES = ("libvgpu/src/driver/driver_processes.c", "libvgpu/src/hooks/own_samples.c")
 
@@ -14,15 +12,7 @@ def told(compile_program: Compile, *arguments: object) -> str:
     program = compile_program(
         "driver_processes_cases.c", *SOURCES, flags=("-fsanitize=address,undefined",)
     )
-    done = subprocess.run(
-        [program, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=PATIENCE_S,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.rstrip("\n")
+    return printed(program, *map(str, arguments)).rstrip("\n")
 
 
 @pytest.mark.parametrize(

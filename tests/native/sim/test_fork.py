@@ -1,13 +1,11 @@
 """Programs that fork while their threads are busy in the simulated driver."""
 
-import subprocess
-
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
-from support.waiting import PATIENCE_S
+from support.printed import printed
 
 FORKS = 200
 
@@ -19,13 +17,5 @@ def test_children_of_threads_in_the_driver_do_not_hang(
     libraries = ("-l:libcuda.so.1", "-l:libnvidia-ml.so.1")
     program = compile_program("sim_fork.c", flags=(f"-L{SIM_LIBRARY_DIR}", *libraries))
 
-    done = subprocess.run(
-        [program, str(FORKS), when],
-        env=machine.environment(),
-        text=True,
-        capture_output=True,
-        timeout=PATIENCE_S,
-    )
-
-    assert done.returncode == 0, done.stderr
+    printed(program, str(FORKS), when, env=machine.environment())
     assert machine.books()[0].memory_used_bytes == 0

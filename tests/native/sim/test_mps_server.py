@@ -15,6 +15,7 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, faults
 from support import Compile, open_to_others
 from support.lines import next_line, tell
+from support.printed import printed
 from support.sim.mps_control import Control, is_gone
 from support.sim.programs import finish, run, start
 from support.waiting import PATIENCE_S, wait_until
@@ -306,14 +307,9 @@ def test_a_server_takes_so_many_clients_as_the_architecture_allows(
     machine = Machine.create([profile], tmp_path / "m")
 
     with Control(machine, tmp_path).running() as control:
-        said = subprocess.run(
-            [program, str(limit + 2)],
-            env={**machine.environment(), **control.env()},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=True,
-        ).stdout.split()
+        said = printed(
+            program, str(limit + 2), env={**machine.environment(), **control.env()}
+        ).split()
 
     assert said == [str(MAX_CLIENTS), str(MAX_CLIENTS), str(limit)]
 

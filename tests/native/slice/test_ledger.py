@@ -4,12 +4,10 @@ The C programs next to this file do the work; a broken ledger makes them exit wi
 does not hold.
 """
 
-import subprocess
-
 import pytest
 
 from support import IS_LONG, Compile
-from support.waiting import PATIENCE_S
+from support.printed import printed
 
 PURE = tuple(
     f"libvgpu/src/slice/{name}.c" for name in ("checksum", "limits_file", "usage_file", "ledger")
@@ -23,9 +21,7 @@ TIMES = 20 if IS_LONG else 1
 
 
 def run(program: str, *arguments: str) -> list[int]:
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert done.returncode == 0, done.stderr
-    return [int(word) for word in done.stdout.split() if word.isdigit()]
+    return [int(word) for word in printed(program, *arguments).split() if word.isdigit()]
 
 
 def test_killed_at_any_instruction_leaks_no_byte_and_stalls_nobody(

@@ -1,18 +1,11 @@
 """What a shared library exports."""
 
-import subprocess
 from pathlib import Path
 
-from support.waiting import PATIENCE_S
+from support.printed import printed
 
 
 def exports(library: Path) -> set[str]:
     """Returns the names of what a library defines for others."""
-    listing = subprocess.run(
-        ["nm", "-D", "--defined-only", "--format=posix", str(library)],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=PATIENCE_S,
-    ).stdout
+    listing = printed("nm", "-D", "--defined-only", "--format=posix", str(library))
     return {line.split()[0] for line in listing.splitlines()}

@@ -4,14 +4,13 @@
 long as its work does, and a run of a seed is the same each time, however fast the machine is.
 """
 
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from support import Compile
+from support.printed import printed
 from support.shim.slices import Slice
-from support.waiting import PATIENCE_S
 
 PARTS = (
     *("real", "turn"),
@@ -71,13 +70,4 @@ def run_program(
         f"{chance.seed} {chance.one_in} {chance.late_ns} 0" if chance else f"0 0 0 {SLACK_NS}"
     )
     # At the same addresses each time: what the shim knows of a kernel lies at a hash of one.
-    result = subprocess.run(
-        ["setarch", "-R", *command],
-        env={**environment, **more},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    return printed("setarch", "-R", *command, env={**environment, **more})

@@ -1,6 +1,5 @@
 """Two GPUs in one slice: each one's memory and launches are its own."""
 
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +11,9 @@ from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
 from support.lines import next_line
+from support.printed import printed
 from support.shim.slices import Slice, SliceOf
 from support.sim.driver import driver_version
-from support.waiting import PATIENCE_S
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -63,15 +62,7 @@ def test_launches_on_an_uncapped_gpu_let_none_pass_uncounted_on_a_capped_one(
 ) -> None:
     program = compile_program("shim_two_gpus.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
 
-    done = subprocess.run(
-        [program],
-        env=two_gpus.environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-    )
-
-    assert done.returncode == 0, done.stderr
+    said = printed(program, env=two_gpus.environment())
     capped, uncapped = two_gpus.usage().devices
-    assert capped.launches >= int(done.stdout) > 0
+    assert capped.launches >= int(said) > 0
     assert uncapped.launches == 0  # nothing is counted where nothing is capped

@@ -14,11 +14,11 @@ from libvgpu.artifacts import shim_path
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_limits, read_usage, write_limits
 from libvgpu.sim import Machine
+from support.printed import printed
 from support.shim.slices import Slice
 from support.shim.talker import Talk
 from support.sim.mps_control import Control
 from support.sim.programs import PRELUDE
-from support.waiting import PATIENCE_S
 
 MIB, GIB = 1 << 20, 1 << 30
 PERCENT = "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
@@ -78,16 +78,10 @@ def run(
 ) -> Any:
     """Returns what a program under the slice said that was started with these variables."""
     inherited = {k: v for k, v in part.environment().items() if not k.startswith("CUDA_")}
-    done = subprocess.run(
-        [*prefix, sys.executable, "-c", PRELUDE + code],
-        env={**inherited, **(variables or {})},
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
+    said = printed(
+        *prefix, sys.executable, "-c", PRELUDE + code, env={**inherited, **(variables or {})}
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(said)
 
 
 @pytest.fixture
