@@ -210,8 +210,8 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *form)
 CUresult cuArrayDestroy(CUarray array)
 {
     CURRENT_CONTEXT(context);
-    REFUSE_IF(!array || array->magic != MAGIC_ARRAY || array->level,
-              CUDA_ERROR_INVALID_HANDLE); /* a level goes with its mipmapped array */
+    /* a level goes with its mipmapped array */
+    REFUSE_IF(!array || array->magic != MAGIC_ARRAY || array->level, CUDA_ERROR_INVALID_HANDLE);
     CHECK(capture_check_unsafe());
     CHECK(stream_calls_settle());
     CUresult result = array_check(array);

@@ -259,9 +259,9 @@ static CUresult wait_event_locked(struct CUstream_st *stream, struct CUevent_st 
     struct capture *capture = event_capture(event); /* a record outside of captures clears it */
     if (stream->capture == &capture_implicit)
         return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-    REFUSE_IF(!capture && !stream->capture,
-              CUDA_ERROR_CAPTURED_EVENT); /* one of them was captured a moment ago */
-    if (!capture)                         /* a capture would depend on work outside */
+    /* one of them was captured a moment ago */
+    REFUSE_IF(!capture && !stream->capture, CUDA_ERROR_CAPTURED_EVENT);
+    if (!capture) /* a capture would depend on work outside */
         return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
     REFUSE_IF(!under_way_locked(capture, event->capture_id), CUDA_ERROR_CAPTURED_EVENT);
     if (stream->capture && stream->capture != capture) {

@@ -234,8 +234,8 @@ CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int
 {
     CALL_TAKES(cuCtxCreate);
     INVALID_IF(affinity_count < 0 || (affinity_count > 0 && !affinities));
-    REFUSE_IF(affinity_count > 0,
-              CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY); /* real only with MPS, and not modelled */
+    /* real only with MPS, and not modelled */
+    REFUSE_IF(affinity_count > 0, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     return cuCtxCreate_v2(context, flags, device);
 }
 

@@ -50,8 +50,8 @@ static CUresult resize_at_once(struct CUctx_st *context, enum context_buffer buf
                                size_t default_bytes)
 {
     const struct sim_profile *profile = &context->device->identity->profile;
-    REFUSE_IF(bytes > profile->memory_bytes,
-              CUDA_ERROR_OUT_OF_MEMORY); /* also what would wrap round */
+    /* also what would wrap round */
+    REFUSE_IF(bytes > profile->memory_bytes, CUDA_ERROR_OUT_OF_MEMORY);
     if (profile->calibration.local_memory)
         return CUDA_SUCCESS;
     return context_buffer_resize(context, buffer,

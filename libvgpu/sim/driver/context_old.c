@@ -19,8 +19,8 @@ CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 CUresult cuCtxDetach(CUcontext context)
 {
     CURRENT_CONTEXT(current);
-    REFUSE_IF(context != current,
-              CUDA_ERROR_INVALID_CONTEXT); /* as documented: it must be current */
+    /* as documented: it must be current */
+    REFUSE_IF(context != current, CUDA_ERROR_INVALID_CONTEXT);
     pthread_mutex_lock(&attach_mutex);
     bool attached = context_settings_of(current)->attached > 0;
     if (attached)

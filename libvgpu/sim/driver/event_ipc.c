@@ -140,8 +140,8 @@ CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle opaque)
     memcpy(&handle, &opaque, sizeof handle);
     REFUSE_IF(handle.magic != HANDLE_MAGIC || handle.machine != shareable_machine_digest(),
               CUDA_ERROR_INVALID_HANDLE);
-    REFUSE_IF(handle.pid == (uint32_t)getpid(),
-              CUDA_ERROR_INVALID_CONTEXT); /* as for memory: not in the process that made it */
+    /* as for memory: not in the process that made it */
+    REFUSE_IF(handle.pid == (uint32_t)getpid(), CUDA_ERROR_INVALID_CONTEXT);
     struct shared_event *shared = open_page(&handle, &device);
     REFUSE_IF(!shared, CUDA_ERROR_INVALID_HANDLE);
     struct CUevent_st *opened =

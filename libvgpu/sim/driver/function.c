@@ -47,8 +47,8 @@ static CUresult read_attribute(int *value, CUfunction_attribute attribute,
 static CUresult write_cluster(struct CUfunc_st *function, struct function_settings *settings,
                               int axis, int value)
 {
-    REFUSE_IF(function->required_cluster[0],
-              CUDA_ERROR_NOT_PERMITTED); /* what the code says cannot be changed */
+    /* what the code says cannot be changed */
+    REFUSE_IF(function->required_cluster[0], CUDA_ERROR_NOT_PERMITTED);
     INVALID_IF(value < 0);
     settings->cluster[axis] = value;
     function->clusters = true;

@@ -13,8 +13,8 @@ CUresult graph_describe_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *params, CUgraph g
                (params->accessDescCount && !params->accessDescs) ||
                params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
                params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE);
-    REFUSE_IF(params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE,
-              CUDA_ERROR_NOT_SUPPORTED); /* graph memory cannot be shared */
+    /* graph memory cannot be shared */
+    REFUSE_IF(params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
     struct driver_device *device = device_of(params->poolProps.location.id);
     REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     if (device != context->device) { /* memory of a device needs a context there */

@@ -97,8 +97,8 @@ CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocati
     if (on_device(kind) && block_wanted(context->device))
         return allocate_in_blocks(context, bytes, kind, address);
     uint64_t charged_bytes = on_device(kind) ? memory_round(bytes) : 0;
-    REFUSE_IF(charged_bytes < bytes && on_device(kind),
-              CUDA_ERROR_OUT_OF_MEMORY); /* wrapped round */
+    /* wrapped round */
+    REFUSE_IF(charged_bytes < bytes && on_device(kind), CUDA_ERROR_OUT_OF_MEMORY);
     REFUSE_IF(charged_bytes && memory_charge(context->device, charged_bytes) != 0,
               CUDA_ERROR_OUT_OF_MEMORY);
     void *mapped = memory_map(bytes);

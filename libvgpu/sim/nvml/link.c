@@ -79,12 +79,13 @@ static nvmlReturn_t check_link(nvmlDevice_t device, unsigned int link, const voi
     return link < (*model)->links ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-#define LINK_CHECK(device, link, result) CHECK(check_link(device, link, result, &model))
+#define LINK_CHECK(device, link, result) \
+    const struct link_model *model; \
+    CHECK(check_link(device, link, result, &model))
 
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
                                       nvmlEnableState_t *active)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, active);
     *active = end_of(device, model, link).active ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
     return NVML_SUCCESS;
@@ -93,7 +94,6 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
 nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link,
                                         unsigned int *version)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, version);
     *version = model->version;
     return NVML_SUCCESS;
@@ -102,7 +102,6 @@ nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link,
 nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link,
                                            nvmlNvLinkCapability_t capability, unsigned int *result)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, result);
     INVALID_IF((unsigned int)capability > NVML_NVLINK_CAP_VALID);
     *result = capability == NVML_NVLINK_CAP_P2P_SUPPORTED ||
@@ -113,11 +112,10 @@ nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int lin
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link,
                                                  nvmlPciInfo_t *pci)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, pci);
     struct link_end end = end_of(device, model, link);
-    REFUSE_IF(!end.active,
-              NVML_ERROR_NOT_SUPPORTED); /* not documented for a link without another end */
+    /* not documented for a link without another end */
+    REFUSE_IF(!end.active, NVML_ERROR_NOT_SUPPORTED);
     nvml_fill_pci(pci, end.bus, end.pci_id);
     return NVML_SUCCESS;
 }
@@ -136,7 +134,6 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int 
 nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link,
                                                  nvmlIntNvLinkDeviceType_t *type)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, type);
     struct link_end end = end_of(device, model, link);
     REFUSE_IF(!end.active, NVML_ERROR_NOT_SUPPORTED);
@@ -148,7 +145,6 @@ nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int l
                                              nvmlNvLinkErrorCounter_t counter,
                                              unsigned long long *errors)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, errors);
     INVALID_IF((unsigned int)counter > NVML_NVLINK_ERROR_DL_ECC_DATA);
     *errors = 0;
