@@ -39,16 +39,5 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode *node, CUgraph graph, const CUgrap
     return graph_add(graph, dependencies, count, graph_describe_batch(params, &work), &work, node);
 }
 
-CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
-{
-    return graph_tell(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, sizeof *params);
-}
-
-CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode handle,
-                                        const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
-{
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), work;
-    CHECK(node ? graph_describe_batch(params, &work) : CUDA_ERROR_INVALID_VALUE);
-    graph_work_replace(node, &work);
-    return CUDA_SUCCESS;
-}
+GRAPH_NODE_CALLS(BatchMemOp, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, CUDA_BATCH_MEM_OP_NODE_PARAMS,
+                 graph_describe_batch(params, &work))

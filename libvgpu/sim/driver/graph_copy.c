@@ -98,18 +98,8 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
                      node);
 }
 
-CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
-{
-    return graph_tell(handle, CU_GRAPH_NODE_TYPE_MEMCPY, params, sizeof *params);
-}
-
-CUresult cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY3D *params)
-{
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEMCPY), work;
-    CHECK(node ? graph_describe_copy(params, node->context, &work) : CUDA_ERROR_INVALID_VALUE);
-    graph_work_replace(node, &work);
-    return CUDA_SUCCESS;
-}
+GRAPH_NODE_CALLS(Memcpy, CU_GRAPH_NODE_TYPE_MEMCPY, CUDA_MEMCPY3D,
+                 graph_describe_copy(params, node->context, &work))
 
 CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                               size_t count, const CUDA_MEMSET_NODE_PARAMS *params,
@@ -120,15 +110,5 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
                      node);
 }
 
-CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *params)
-{
-    return graph_tell(handle, CU_GRAPH_NODE_TYPE_MEMSET, params, sizeof *params);
-}
-
-CUresult cuGraphMemsetNodeSetParams(CUgraphNode handle, const CUDA_MEMSET_NODE_PARAMS *params)
-{
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEMSET), work;
-    CHECK(node ? graph_describe_fill(params, node->context, &work) : CUDA_ERROR_INVALID_VALUE);
-    graph_work_replace(node, &work);
-    return CUDA_SUCCESS;
-}
+GRAPH_NODE_CALLS(Memset, CU_GRAPH_NODE_TYPE_MEMSET, CUDA_MEMSET_NODE_PARAMS,
+                 graph_describe_fill(params, node->context, &work))

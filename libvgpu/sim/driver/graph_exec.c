@@ -175,6 +175,8 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
     return CUDA_SUCCESS;
 }
 
+SAME_AS(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams);
+
 /* Uploading needs a stream, which only the form with parameters has. */
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {

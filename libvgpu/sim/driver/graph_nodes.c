@@ -53,18 +53,8 @@ CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
     return graph_add(graph, dependencies, count, graph_describe_host(params, &work), &work, node);
 }
 
-CUresult cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS *params)
-{
-    return graph_tell(handle, CU_GRAPH_NODE_TYPE_HOST, params, sizeof *params);
-}
-
-CUresult cuGraphHostNodeSetParams(CUgraphNode handle, const CUDA_HOST_NODE_PARAMS *params)
-{
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_HOST), work;
-    CHECK(node ? graph_describe_host(params, &work) : CUDA_ERROR_INVALID_VALUE);
-    graph_work_replace(node, &work);
-    return CUDA_SUCCESS;
-}
+GRAPH_NODE_CALLS(Host, CU_GRAPH_NODE_TYPE_HOST, CUDA_HOST_NODE_PARAMS,
+                 graph_describe_host(params, &work))
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                   size_t count, CUgraph child)

@@ -11,6 +11,7 @@
  */
 #include "context_memory.h"
 #include "driver.h"
+#include "twins.h"
 
 #define PRIORITY_GREATEST (-5)
 #define LANE_LEGACY 0
@@ -243,7 +244,7 @@ CUresult cuStreamQuery(CUstream handle)
     return stream_is_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-/* A function that tells one thing of a stream. */
+/* A function that tells one thing of a stream, and its twin. */
 #define TELL(name, type, value) \
     CUresult name(CUstream handle, type *told) \
     { \
@@ -251,7 +252,8 @@ CUresult cuStreamQuery(CUstream handle)
         INVALID_IF(!told); \
         *told = value; \
         return CUDA_SUCCESS; \
-    }
+    } \
+    TWIN(name##_ptsz, (CUstream stream, type * told), name(OWN(stream), told))
 TELL(cuStreamGetCtx, CUcontext, stream->context)
 TELL(cuStreamGetDevice, CUdevice, stream->context->device->ordinal)
 TELL(cuStreamGetFlags, unsigned int, stream->flags)
