@@ -15,7 +15,6 @@ from support.shim.cuda_arrays import *
 DEFERRED, SPARSE = cuda.CUDA_ARRAY3D_DEFERRED_MAPPING, cuda.CUDA_ARRAY3D_SPARSE
 LAYERED = cuda.CUDA_ARRAY3D_LAYERED
 KINDS = cuda.CUarraySparseSubresourceType
-def code(answer): return int(answer[0])
 def mipmap(levels, *extent, **fields):
     return check(cuda.cuMipmappedArrayCreate(form(*extent, **fields), levels))
 def pool(granules=1, device=0):

@@ -82,7 +82,6 @@ say(steps=steps, refused=refused, own=own, destroyed=destroyed, left=before - fr
 
 def test_a_heap_grows_into_the_last_free_byte(machine: Machine) -> None:
     code = """
-MIB = 1 << 20
 check(cuda.cuMemAlloc(free() - 6 * MIB))
 say(codes=[put("MALLOC_HEAP_SIZE", size * MIB) for size in (12, 14, 15)], free=free(),
     heap=get("MALLOC_HEAP_SIZE"))

@@ -13,7 +13,6 @@ from support.sim.sharing import GRANULE, SERVE, Program, hand_over, pair
 EXTERNAL = """
 from support.shim.cuda_arrays import *
 KINDS = cuda.CUexternalMemoryHandleType
-def code(answer): return int(answer[0])
 def file_of(size):
     descriptor = os.memfd_create("other interface")
     os.ftruncate(descriptor, size)

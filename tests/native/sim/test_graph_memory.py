@@ -13,7 +13,6 @@ MIB = 1 << 20
 INVALID_VALUE, OUT_OF_MEMORY = 1, 2
 
 MEMORY = """
-MIB = 1 << 20
 def alloc_params(mib):
     params = cuda.CUDA_MEM_ALLOC_NODE_PARAMS()
     params.poolProps.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED

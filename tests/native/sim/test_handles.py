@@ -36,7 +36,6 @@ def function(module): return check(cuda.cuModuleGetFunction(module, b"spin_ns"))
 def launch(function, stream=0):
     return cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream,
                                ctypes.addressof(spinner._arguments), 0)
-def code(answer): return int(answer[0])
 """
 STREAM = "a stream that was destroyed; a real driver crashes here (SIGSEGV on an H100)"
 CONTEXT = "a context that was destroyed; a real driver aborts soon after (SIGABRT on an H100)"

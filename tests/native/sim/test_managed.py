@@ -16,7 +16,6 @@ def location(kind, number=0):
     wanted.id = number
     return wanted
 GPU, HOST = location("DEVICE"), location("HOST")
-def code(answer): return int(answer[0])
 def advise(what, address, pages, place=GPU):
     return code(cuda.cuMemAdvise(address, pages * PAGE, getattr(advices, "CU_MEM_ADVISE_" + what), place))
 def ask(what, address, pages, size=4):

@@ -14,7 +14,6 @@ from support.waiting import PATIENCE_S
 MULTICAST = (
     VMM
     + """
-def code(answer): return int(answer[0])
 def wanted(granules=4, devices=1, handle_types=0):
     made = cuda.CUmulticastObjectProp()
     made.numDevices, made.size, made.handleTypes = devices, granules * GRANULE, handle_types

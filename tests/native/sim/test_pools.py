@@ -12,7 +12,6 @@ MIB = 1 << 20
 POOLS = (
     VMM
     + """
-MIB = 1 << 20
 kinds = cuda.CUmemPool_attribute
 def pool(limit_mib=0, host=False, exported=False):
     wanted = cuda.CUmemPoolProps()
@@ -33,7 +32,6 @@ def charged():
     free, total = check(cuda.cuMemGetInfo())
     return (total - free) // MIB
 def synchronise(): check(cuda.cuCtxSynchronize())
-def code(answer): return int(answer[0])
 open_context()
 """
 )

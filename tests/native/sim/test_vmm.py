@@ -112,7 +112,6 @@ absent = properties()
 absent.location.id = 7
 fabric = properties()
 fabric.requestedHandleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_FABRIC
-def code(answer): return int(answer[0])
 handle, place = create(), reserve(2)
 same(int(size), GRANULE)
 same(code(cuda.cuMemCreate(GRANULE + 4096, properties(), 0)), 1)

@@ -11,7 +11,6 @@ Type, Mode = cuda.CUgraphNodeType, cuda.CUstreamCaptureMode
 context = open_context()
 spinner = Spinner(1_000_000)
 stream = spinner.stream
-def code(answer): return int(answer[0])
 def new_graph(): return check(cuda.cuGraphCreate(0))
 def kernel_params(kernel_ns=1_000_000):
     params = cuda.CUDA_KERNEL_NODE_PARAMS()

@@ -20,7 +20,6 @@ PRELUDE = """
 import ctypes, json, os, sys, time
 from cuda.bindings import driver as cuda
 from support.shim.cuda_client import *
-MIB, GIB = 1 << 20, 1 << 30
 def say(**values): print(json.dumps(values), flush=True)
 def same(got, wanted):
     got, wanted = (json.loads(json.dumps(each)) for each in (got, wanted))

@@ -25,7 +25,6 @@ MIB, NONE = 1 << 20, ([], [], 0, [], [], 0)
 def variable(size, more=""):
     return ptx(f".visible .global .b8 big[{size}];" + more + kernel("one"))
 def library(image): return check(driver.cuLibraryLoadData(image, *NONE))
-def code(answer): return int(answer[0])
 def new_context():
     return check(create_context())
 def launch(kernel):

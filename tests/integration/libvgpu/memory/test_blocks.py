@@ -25,7 +25,6 @@ OPEN = """
 from support.shim.cuda_client import *
 import sys
 open_context()
-MIB = 1 << 20
 def piece(size):
     code, address = driver.cuMemAlloc(size)
     return int(address) if int(code) == 0 else None

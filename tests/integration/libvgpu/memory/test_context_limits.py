@@ -16,7 +16,6 @@ from support.shim.cuda_client import *
 L = driver.CUlimit
 STACK, PRINTF = L.CU_LIMIT_STACK_SIZE, L.CU_LIMIT_PRINTF_FIFO_SIZE
 HEAP = L.CU_LIMIT_MALLOC_HEAP_SIZE
-MIB = 1 << 20
 def limit(which): return check(driver.cuCtxGetLimit(which))
 def set_limit(which, bytes): return int(driver.cuCtxSetLimit(which, bytes)[0])
 def free(): return check(driver.cuMemGetInfo())[0]

@@ -15,7 +15,6 @@ GIB = 1 << 30
 START = """
 from support.shim.cuda_client import *
 from support.shim.cuda_arrays import form
-MIB = 1 << 20
 check(driver.cuInit(0))
 def free(): return check(driver.cuMemGetInfo())[0]
 """

@@ -14,8 +14,6 @@ LIMIT = 64 * MIB
 START = """
 from support.shim.cuda_client import *
 from support.shim.both_books import agree, device_bytes, ledger_bytes
-MIB = 1 << 20
-GIB = 1 << 30
 open_context()
 stream = check(driver.cuStreamCreate(0))
 def add_alloc(graph, bytes, after=()):

@@ -23,7 +23,6 @@ from pathlib import Path
 from libvgpu.region import read_usage
 from support.shim.both_books import agree
 from support.shim.cuda_client import *
-MIB = 1 << 20
 open_context()
 symbols = ctypes.CDLL("libcuda.so.1")
 stream = check(driver.cuStreamCreate(1))
@@ -44,7 +43,6 @@ def refused():
                for each in read_usage(Path(os.environ["VGPU_DIR"])).processes)
 def free():
     return check(driver.cuMemGetInfo())[0]
-def code(answer): return int(answer[0])
 def twin(bytes, pool=None):
     address = c_uint64()
     if pool is None:

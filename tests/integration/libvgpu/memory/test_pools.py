@@ -11,7 +11,6 @@ START = """
 import ctypes
 from support.shim.cuda_client import *
 from support.shim.both_books import agree, device_bytes, ledger_bytes
-MIB = 1 << 20
 open_context()
 stream = check(driver.cuStreamCreate(0))
 def allocate(bytes, pool=None):
