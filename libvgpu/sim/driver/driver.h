@@ -238,7 +238,6 @@ struct CUevent_st {
     unsigned int pending;        /* records under way */
     bool destroyed;              /* buried when none is pending */
     struct shared_event *shared; /* other processes may record it too (event_ipc.h); NULL: none */
-    struct CUctx_st *recorded_in;
     struct capture *capture; /* last recorded in it */
     unsigned long long capture_id;
 };

@@ -1,11 +1,9 @@
 """CUDA arrays of the simulated GPU: what they cost, and that they keep what is put into them."""
 
-import json
-
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 ARRAYS = """
 from support.shim.cuda_arrays import *
@@ -28,7 +26,7 @@ say(row=of(1000, Format=FLOAT), flat=of(100, 10, Format=FLOAT, NumChannels=4),
     deep=of(64, 64, 64), layers=of(64, 64, 3, Flags=LAYERED), rows=of(640, 0, 8, Flags=LAYERED),
     cube=of(64, 64, 6, Flags=CUBE), cubes=of(64, 64, 12, Flags=CUBE | LAYERED))
 """
-    assert json.loads(run(machine, ARRAYS + code)) == {
+    assert said_in(machine, ARRAYS + code) == {
         "row": [4096, 0],  # 4000 bytes as 63 blocks of 64, rounded up as every allocation
         "flat": [25 * 64 * 16, 0],  # 1600 bytes a row, 16 rows
         "deep": [64**3, 0],
@@ -81,7 +79,7 @@ say(codes=codes, padded=pitch > width, same=bytes(back) == data,
     part=bytes(part) == cut(data, width, height, (290, 37, 0), (7, 3, 1)))
 """
     env = {"CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM": per_thread}
-    assert json.loads(run(machine, ARRAYS + code, env)) == {
+    assert said_in(machine, ARRAYS + code, env) == {
         "codes": [0, 0, 0, 0],
         "padded": True,
         "same": True,
@@ -111,7 +109,7 @@ for k in range(2):
         expected[at:at + 8] = patch[(k * 3 + j) * 8:][:8]
 say(codes=codes, same=back == expected, part=bytes(part) == patch)
 """
-    assert json.loads(run(machine, ARRAYS + code)) == {
+    assert said_in(machine, ARRAYS + code) == {
         "codes": [0] * 5,
         "same": True,
         "part": True,
@@ -129,7 +127,7 @@ codes = [copy_2d(l, x, (s, s), srcPitch=s) for l, x, s in zip(levels, data, side
 codes += [copy_2d(b, l, (s, s), dstPitch=s) for l, b, s in zip(levels, back, sides)]
 say(codes=set(codes) == {0}, same=[bytes(b) for b in back] == data)
 """
-    assert json.loads(run(machine, ARRAYS + code)) == {"codes": True, "same": True}
+    assert said_in(machine, ARRAYS + code) == {"codes": True, "same": True}
 
 
 def test_rows_of_arrays_are_copied_by_offset(machine: Machine) -> None:
@@ -173,7 +171,7 @@ REFUSED = {
 
 def test_arrays_that_cannot_be_are_refused(machine: Machine) -> None:
     forms = ", ".join(f"[int(cuda.cuArray3DCreate(form({wrong}))[0]), free()]" for wrong in REFUSED)
-    said = json.loads(run(machine, ARRAYS + f"say(said=[{forms}])"))["said"]
+    said = said_in(machine, ARRAYS + f"say(said=[{forms}])")["said"]
 
     whole_bytes = machine.devices[0].profile.memory_bytes
     assert dict(zip(REFUSED, said, strict=True)) == {

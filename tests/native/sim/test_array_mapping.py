@@ -1,11 +1,9 @@
 """Arrays of the simulated GPU whose memory is mapped in later."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 from support.sim.sharing import VMM
 
 MAPPING = (
@@ -56,11 +54,6 @@ def release(handle): return code(cuda.cuMemRelease(handle))
 )
 
 
-def said_by(machine: Machine, code: str) -> dict[str, Any]:
-    said: dict[str, object] = json.loads(run(machine, MAPPING + code))
-    return said
-
-
 def test_a_deferred_array_tells_what_an_ordinary_one_of_its_form_costs(machine: Machine) -> None:
     code = """
 open_context()
@@ -85,7 +78,7 @@ say(row=of(1000), flat=of(100, 10, Format=FLOAT, NumChannels=4), deep=of(65, 33,
     layers=of(64, 64, 3, flags=LAYERED), cube=of(32, 32, 6, flags=cuda.CUDA_ARRAY3D_CUBEMAP),
     levels=of_levels(5, 100, 60), deep_levels=of_levels(3, 40, 30, 20, Format=FLOAT))
 """
-    assert set(map(tuple, said_by(machine, code).values())) == {(0, True, 0)}
+    assert set(map(tuple, said_in(machine, MAPPING + code).values())) == {(0, True, 0)}
 
 
 def test_memory_mapped_to_a_deferred_array_lives_until_it_is_unmapped(machine: Machine) -> None:
@@ -97,7 +90,7 @@ steps = [used(), apply(operation(flat, memory, offset=GRANULE)), release(memory)
 steps += [apply(operation(flat)), used(), code(cuda.cuArrayDestroy(flat))]
 say(steps=steps)
 """
-    assert said_by(machine, code) == {"steps": [3, 0, 0, 3, 0, 0, 0]}
+    assert said_in(machine, MAPPING + code) == {"steps": [3, 0, 0, 3, 0, 0, 0]}
 
 
 def test_destroying_an_array_or_its_context_gives_back_what_was_mapped(machine: Machine) -> None:
@@ -197,7 +190,7 @@ def attempt(operations):
     return [answer, used() - before]
 say(tries=[{tries}])
 """
-    said = said_by(machine, code)["tries"]
+    said = said_in(machine, MAPPING + code)["tries"]
 
     assert dict(zip(MAPPINGS, said, strict=True)) == {
         operations: [answer, operations.count("create()") + (answer == 0)]
@@ -219,7 +212,7 @@ ctypes.c_uint.from_address(word).value = 1
 check(cuda.cuStreamSynchronize(stream))
 say(answer=answer, waiting=waiting, after=used())
 """
-    assert said_by(machine, code) == {"answer": 0, "waiting": 1, "after": 0}
+    assert said_in(machine, MAPPING + code) == {"answer": 0, "waiting": 1, "after": 0}
 
 
 def test_bytes_of_such_arrays_cannot_be_copied(machine: Machine) -> None:
@@ -233,7 +226,7 @@ say(copied=copy_2d(flat, bytes(64), (64, 1)),
     row=code(cuda.cuArray3DCreate(form(64, Flags=SPARSE))),
     both=code(cuda.cuArray3DCreate(form(64, 64, Flags=SPARSE | DEFERRED))))
 """
-    assert said_by(machine, code) == {"copied": 801, "asked": [1, 1], "row": 1, "both": 1}
+    assert said_in(machine, MAPPING + code) == {"copied": 801, "asked": [1, 1], "row": 1, "both": 1}
 
 
 def test_tiles_are_as_square_or_cubic_as_the_element_allows(machine: Machine) -> None:
@@ -246,7 +239,7 @@ def tile(channels, depth, **fields):
 say(flat=[tile(n, 0, Format=f) for n, f in ((1, BYTE), (2, BYTE), (1, FLOAT), (2, FLOAT), (4, FLOAT))],
     deep=[tile(n, 64, Format=f) for n, f in ((1, BYTE), (2, BYTE), (1, FLOAT), (2, FLOAT), (4, FLOAT))])
 """  # noqa: E501
-    assert said_by(machine, code) == {
+    assert said_in(machine, MAPPING + code) == {
         "flat": [[256, 256, 1], [256, 128, 1], [128, 128, 1], [128, 64, 1], [64, 64, 1]],
         "deep": [[64, 32, 32], [32, 32, 32], [32, 32, 16], [32, 16, 16], [16, 16, 16]],
     }
@@ -261,7 +254,7 @@ refused = apply(operation(flat, memory), stream=stream)
 release(memory)
 say(refused=refused, used=used())
 """
-    assert said_by(machine, code) == {"refused": 900, "used": 0}
+    assert said_in(machine, MAPPING + code) == {"refused": 900, "used": 0}
 
 
 def test_threads_map_one_piece_side_by_side_and_leave_nothing(machine: Machine) -> None:
@@ -287,4 +280,4 @@ kept = used()
 release(memory)
 say(wrong=wrong, kept=kept, left=used())
 """
-    assert said_by(machine, code) == {"wrong": [], "kept": 1, "left": 0}
+    assert said_in(machine, MAPPING + code) == {"wrong": [], "kept": 1, "left": 0}

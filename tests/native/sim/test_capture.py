@@ -3,8 +3,8 @@
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim.graphs import GRAPHS, said
-from support.sim.programs import run
+from support.sim.graphs import GRAPHS
+from support.sim.programs import run, said_in
 
 INVALIDATED, UNMATCHED, UNJOINED, WRONG_THREAD = 901, 903, 904, 908
 
@@ -34,7 +34,7 @@ graph = end()
 launch(instantiate(graph)); wait()
 say(edges=edges_of(graph))
 """
-    values = said(machine, CAPTURE + code)
+    values = said_in(machine, GRAPHS + CAPTURE + code)
 
     assert values == {"edges": [[0, 1], [0, 2], [1, 3], [2, 3]]}
     assert machine.books()[0].clients[0].launches == 4
@@ -84,7 +84,7 @@ kernel(stream); record(fork, stream); wait_for(fork, other)
 idle = end_code()   # a stream that joined and did nothing has nothing to join
 say(unmatched=unmatched, unjoined=unjoined, then=then, idle=idle)
 """
-    assert said(machine, CAPTURE + code) == {
+    assert said_in(machine, GRAPHS + CAPTURE + code) == {
         "unmatched": UNMATCHED,
         "unjoined": UNJOINED,
         "then": [0, 0],
@@ -184,9 +184,10 @@ same((code(cuda.cuMemsetD8(target, 1, 8)), status(other)), [0, 1])
 def test_who_may_allocate_beside_a_capture(
     machine: Machine, capture: str, own_thread: str, allowed: dict[str, bool]
 ) -> None:
-    values = said(
+    values = said_in(
         machine,
-        CAPTURE
+        GRAPHS
+        + CAPTURE
         + f"""
 import threading
 capture = Mode.CU_STREAM_CAPTURE_MODE_{capture}
@@ -232,7 +233,7 @@ strict = end_elsewhere(), end_code()
 begin(Mode.CU_STREAM_CAPTURE_MODE_RELAXED)
 say(strict=strict, relaxed=end_elsewhere())
 """
-    assert said(machine, CAPTURE + code) == {"strict": [WRONG_THREAD, 0], "relaxed": 0}
+    assert said_in(machine, GRAPHS + CAPTURE + code) == {"strict": [WRONG_THREAD, 0], "relaxed": 0}
 
 
 def test_external_events_become_nodes_and_join_nothing(machine: Machine) -> None:
@@ -247,7 +248,10 @@ launch(instantiate(graph))
 check(cuda.cuEventSynchronize(outside))
 say(types=types_of(graph), edges=edges_of(graph))
 """
-    assert said(machine, CAPTURE + code) == {"types": [6, 0, 7], "edges": [[0, 1], [1, 2]]}
+    assert said_in(machine, GRAPHS + CAPTURE + code) == {
+        "types": [6, 0, 7],
+        "edges": [[0, 1], [1, 2]],
+    }
 
 
 def test_a_destroyed_stream_leaves_its_capture_spoilt_or_ended(machine: Machine) -> None:
@@ -262,7 +266,7 @@ begin(strict, begun)
 check(cuda.cuStreamDestroy(begun))
 say(joined=joined, after=code(cuda.cuMemAlloc(4096)))
 """
-    assert said(machine, CAPTURE + code) == {"joined": [2, INVALIDATED], "after": 0}
+    assert said_in(machine, GRAPHS + CAPTURE + code) == {"joined": [2, INVALIDATED], "after": 0}
 
 
 def test_a_joined_stream_may_be_destroyed_before_the_capture_ends(machine: Machine) -> None:
@@ -279,7 +283,7 @@ graph = end()
 launch(instantiate(graph)); wait()
 say(edges=edges_of(graph))
 """
-    values = said(machine, CAPTURE + code)
+    values = said_in(machine, GRAPHS + CAPTURE + code)
 
     assert values["edges"] == [[0, 1], [0, 2], [0, 3], [1, 2], [2, 3]]
     assert machine.books()[0].clients[0].launches == 4

@@ -1,12 +1,11 @@
 """Contexts of the simulated GPU: limits, usage counts, green contexts, and device attributes."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 MIB = 1 << 20
 INVALID_VALUE, OUT_OF_MEMORY, UNSUPPORTED_LIMIT = 1, 2, 215
@@ -20,11 +19,6 @@ def put(name, value): return int(cuda.cuCtxSetLimit(limit(name), value)[0])
 def get(name): return check(cuda.cuCtxGetLimit(limit(name)))
 context = open_context()
 """
-
-
-def said(machine: Machine, code: str) -> dict[str, object]:
-    answer: dict[str, object] = json.loads(run(machine, PRELUDE + code))
-    return answer
 
 
 def test_a_larger_heap_is_device_memory(machine: Machine) -> None:
@@ -65,7 +59,7 @@ say(steps=steps, refused=refused, own=own, destroyed=destroyed, left=before - fr
     fresh=get("STACK_SIZE") - start)
 """
     threads = H100.sm_count * H100.threads_per_sm
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "steps": [
             [0, True, 64 * threads],
             [0, True, 16 * threads],
@@ -86,7 +80,11 @@ check(cuda.cuMemAlloc(free() - 6 * MIB))
 say(codes=[put("MALLOC_HEAP_SIZE", size * MIB) for size in (12, 14, 15)], free=free(),
     heap=get("MALLOC_HEAP_SIZE"))
 """
-    assert said(machine, code) == {"codes": [0, 0, OUT_OF_MEMORY], "free": 0, "heap": 14 * MIB}
+    assert said_in(machine, PRELUDE + code) == {
+        "codes": [0, 0, OUT_OF_MEMORY],
+        "free": 0,
+        "heap": 14 * MIB,
+    }
 
 
 def test_other_limits_are_bounded_as_documented(machine: Machine) -> None:
@@ -97,7 +95,7 @@ say(stack=[put("STACK_SIZE", 4096), get("STACK_SIZE"), put("STACK_SIZE", 1 << 20
     fetch=fetch, cache=cache, pending=get("DEV_RUNTIME_PENDING_LAUNCH_COUNT"),
     depth=put("DEV_RUNTIME_SYNC_DEPTH", 4), none=put("SHMEM_SIZE", 1))
 """
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "stack": [0, 4096, INVALID_VALUE],
         "fetch": [0, 128],
         "cache": [0, H100.l2_bytes],
@@ -113,7 +111,7 @@ def test_devices_before_hopper_bound_the_depth_of_synchronisation(tmp_path: Path
 say(before=get("DEV_RUNTIME_SYNC_DEPTH"), codes=[put("DEV_RUNTIME_SYNC_DEPTH", n)
     for n in (4, 25)], after=get("DEV_RUNTIME_SYNC_DEPTH"))
 """
-    assert said(older, code) == {"before": 2, "codes": [0, INVALID_VALUE], "after": 4}
+    assert said_in(older, PRELUDE + code) == {"before": 2, "codes": [0, INVALID_VALUE], "after": 4}
 
 
 def test_a_context_ends_with_its_last_detachment(costly_machine: Machine) -> None:
@@ -146,7 +144,7 @@ say(flags=check(cuda.cuCtxGetFlags()), wrong=int(cuda.cuCtxSetFlags(1 << 12)[0])
     reset=int(cuda.cuCtxResetPersistingL2Cache()[0]),
     profiler=[int(cuda.cuProfilerStart()[0]), int(cuda.cuProfilerStop()[0])])
 """
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "flags": 4,
         "wrong": INVALID_VALUE,
         "affinity": H100.sm_count,
@@ -188,7 +186,7 @@ say(count=count, sizes=sorted({{each.sm.smCount for each in made[:count]}}), all
 """
     sms = PROFILES[profile].sm_count
 
-    assert said(machine, GREEN + code) == {
+    assert said_in(machine, PRELUDE + GREEN + code) == {
         "count": groups,
         "sizes": [size],
         "all": sms,
@@ -229,7 +227,7 @@ check(cuda.cuGreenCtxDestroy(green))
 say(cost=cost, current=current, blocking=blocking, launch=launch, events=events, sms=sms,
     belongs=belongs, left=before - free(), handle=int(cuda.cuGreenCtxDestroy(0)[0]))
 """
-    assert said(costly_machine, GREEN + code) == {
+    assert said_in(costly_machine, PRELUDE + GREEN + code) == {
         "cost": H100.context_bytes,
         "current": True,
         "blocking": INVALID_VALUE,
@@ -287,7 +285,7 @@ say(clusters=get("CLUSTER_LAUNCH"), reserved=get("RESERVED_SHARED_MEMORY_PER_BLO
     operations=get("CAN_USE_64_BIT_STREAM_MEM_OPS_V1"), answered=set(answered) == {0},
     beyond=[raw(ctypes.byref(value), number, 0) for number in (0, 148, -1)])
 """
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "clusters": clusters,
         "reserved": reserved,
         "ratio": ratio,

@@ -1,10 +1,8 @@
 """Copies and fills of other shapes than a row, seen by an unmodified CUDA client."""
 
-import json
-
 from libvgpu.sim import Machine
 from support.lines import expect, tell
-from support.sim.programs import finish, run, start
+from support.sim.programs import finish, run, said_in, start
 
 #: What a copy inside a device takes besides the time of its bytes (copy.c).
 LATENCY_NS = 1500
@@ -34,7 +32,7 @@ say(code=code, moved=cut(after, 64, 7, (8, 2, 1), (30, 4, 3)) ==
     cut(data, 50, 12, (11, 6, 2), (30, 4, 3)), others=len(after) - 30 * 4 * 3 == after.count(0)
     - cut(after, 64, 7, (8, 2, 1), (30, 4, 3)).count(0))
 """
-    assert json.loads(run(machine, COPIES + code)) == {"code": 0, "moved": True, "others": True}
+    assert said_in(machine, COPIES + code) == {"code": 0, "moved": True, "others": True}
 
 
 OUTSIDE = {
@@ -59,7 +57,7 @@ wrong = [copy_3d(target, source, (100, 10, 2), **(packed | each)) for each in [{
 untouched = read(target, len(data)) == bytes(len(data))
 say(wrong=wrong, untouched=untouched, right=copy_3d(target, source, (100, 10, 2), **packed))
 """
-    said = json.loads(run(machine, COPIES + code))
+    said = said_in(machine, COPIES + code)
     assert dict(zip(OUTSIDE.values(), said["wrong"], strict=True)) == dict.fromkeys(
         OUTSIDE.values(), 1
     )
@@ -141,7 +139,7 @@ codes = [batch(into, beyond), batch(into), batch(out)]
 check(cuda.cuStreamSynchronize(stream))
 say(codes=codes, same=read(back, 8 * 4 * 3 * 2) == cut(data, 64, 5, (32, 2, 1), (32, 3, 2)))
 """
-    assert json.loads(run(machine, COPIES + code)) == {"codes": [1, 0, 0], "same": True}
+    assert said_in(machine, COPIES + code) == {"codes": [1, 0, 0], "same": True}
 
 
 def test_a_captured_box_moves_when_its_graph_runs(machine: Machine) -> None:

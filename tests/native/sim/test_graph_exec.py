@@ -1,8 +1,8 @@
 """Executable graphs of the simulated driver: launching, updating and changing them."""
 
 from libvgpu.sim import Machine
-from support.sim.graphs import GRAPHS, said
-from support.sim.programs import run
+from support.sim.graphs import GRAPHS
+from support.sim.programs import run, said_in
 
 INVALID_VALUE, UPDATE_FAILURE = 1, 910
 
@@ -17,7 +17,7 @@ for _ in range(3): launch(executable)
 check(cuda.cuGraphExecDestroy(executable))
 wait(); say()
 """
-    said(machine, code)
+    said_in(machine, GRAPHS + code)
 
     assert machine.books()[0].clients[0].launches == 3
 
@@ -61,7 +61,7 @@ check(cuda.cuGraphExecDestroy(executable)); check(cuda.cuGraphDestroy(graph))
 release.set(); wait()
 say(before=before, seen=seen)
 """
-    assert said(machine, code) == {"before": 1, "seen": [9]}
+    assert said_in(machine, GRAPHS + code) == {"before": 1, "seen": [9]}
 
 
 def test_launches_of_one_graph_in_two_streams_are_in_order(machine: Machine) -> None:
@@ -79,7 +79,7 @@ held.wait(); release.set()
 wait(); check(cuda.cuStreamSynchronize(other))
 say(most=most)
 """
-    assert said(machine, code) == {"most": [1, 1]}
+    assert said_in(machine, GRAPHS + code) == {"most": [1, 1]}
 
 
 def test_single_nodes_of_an_executable_graph_change_and_the_graph_does_not(
@@ -116,7 +116,7 @@ launch(executable); wait()
 say(set=set_, calls=calls, two=bytes_of(two, 4),
     graph=check(cuda.cuGraphMemsetNodeGetParams(fill)).value)
 """
-    values = said(machine, code)
+    values = said_in(machine, GRAPHS + code)
 
     invalid = INVALID_VALUE
     assert values == {
@@ -144,7 +144,7 @@ launch(executable); wait()
 say(off=off, on=bytes_of(target, 1)[0], state=state,
     empty=code(cuda.cuGraphNodeSetEnabled(executable, empty, 0)))
 """
-    values = said(machine, code)
+    values = said_in(machine, GRAPHS + code)
 
     assert values == {"off": 0, "on": 1, "state": [0], "empty": INVALID_VALUE}
     assert machine.books()[0].clients[0].launches == 0
@@ -186,7 +186,7 @@ good = update(lambda graph: chain(graph, kernel_ns=5_000_000, value=6) and None)
 launch(executable); wait()
 say(good=good, one=bytes_of(one, 4), two=(ctypes.c_ubyte * 1).from_address(int(two))[0])
 """
-    values = said(machine, UPDATES + code)
+    values = said_in(machine, GRAPHS + UPDATES + code)
 
     assert values == {"good": [0, 0, False], "one": [6, 6, 6, 6], "two": 6}
     assert machine.books()[0].busy_ns >= 5_000_000
@@ -222,7 +222,7 @@ results = {f.__name__: update(f) for f in
 launch(executable); wait()
 say(**results)
 """
-    values = said(machine, UPDATES + code)
+    values = said_in(machine, GRAPHS + UPDATES + code)
 
     assert values == {
         "other_type": [UPDATE_FAILURE, 3, True],

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim.graphs import GRAPHS, said
+from support.sim.graphs import GRAPHS
 from support.sim.measured import SHOWN, shown_memory
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 MIB = 1 << 20
 INVALID_VALUE, OUT_OF_MEMORY = 1, 2
@@ -132,7 +132,11 @@ result = code(cuda.cuGraphLaunch(executable, stream))
 trim()
 say(result=result, taken=taken(), used=attribute("USED_MEM_CURRENT"))
 """
-    assert said(machine, MEMORY + code) == {"result": OUT_OF_MEMORY, "taken": 0, "used": 0}
+    assert said_in(machine, GRAPHS + MEMORY + code) == {
+        "result": OUT_OF_MEMORY,
+        "taken": 0,
+        "used": 0,
+    }
 
 
 def test_graphs_under_way_in_two_streams_have_memory_of_their_own(machine: Machine) -> None:
@@ -143,7 +147,7 @@ during = taken()
 release.set(); wait(); check(cuda.cuStreamSynchronize(other)); trim()
 say(during=during, after=taken())
 """
-    assert said(machine, MEMORY + HELD + code) == {"during": 128, "after": 0}
+    assert said_in(machine, GRAPHS + MEMORY + HELD + code) == {"during": 128, "after": 0}
 
 
 def test_an_upload_shares_the_memory_of_launches_under_way_in_its_stream(machine: Machine) -> None:
@@ -158,7 +162,7 @@ upload(build(64), other); elsewhere = taken()
 release.set(); wait(); trim()
 say(same=same, another=another, larger=larger, elsewhere=elsewhere, after=taken())
 """
-    values = said(machine, MEMORY + HELD + code)
+    values = said_in(machine, GRAPHS + MEMORY + HELD + code)
 
     # the last one can take nothing from the launch under way, whose memory the larger one shares
     assert values == {"same": 64, "another": 64, "larger": 96, "elsewhere": 160, "after": 0}
@@ -214,7 +218,7 @@ during = taken()
 wait_all()
 say(seen=seen, after=look(), during=during, left=taken())
 """
-    assert said(machine, MEMORY + code) == {
+    assert said_in(machine, GRAPHS + MEMORY + code) == {
         "seen": case["used_reserved_mib"],
         "after": case["after_mib"],
         "during": case["used_reserved_mib"][-1][1],
@@ -238,7 +242,7 @@ attributes = [attribute(name) for name in (
 trim()
 say(seen=seen, attributes=attributes, trimmed=taken())
 """
-    values = said(machine, MEMORY + code)
+    values = said_in(machine, GRAPHS + MEMORY + code)
 
     key = "attributes_used_usedhigh_reserved_reservedhigh"
     assert values == {
@@ -261,7 +265,7 @@ kept = taken()
 big = new_graph(); add_alloc(big, 128); launch(instantiate(big)); wait()
 say(shared=shared, apart=apart, kept=kept, taken_over=taken(), used=attribute("USED_MEM_CURRENT"))
 """
-    values = said(machine, MEMORY + HELD + code)
+    values = said_in(machine, GRAPHS + MEMORY + HELD + code)
 
     assert values == {"shared": 64, "apart": 128, "kept": 128, "taken_over": 128, "used": 128}
 
@@ -301,7 +305,7 @@ values = bytes_of(kept_address, 2)
 trim()
 say(types=types_of(graph), captured=captured, values=values, live=taken())
 """
-    values = said(machine, MEMORY + code)
+    values = said_in(machine, GRAPHS + MEMORY + code)
 
     assert values == {"types": [10, 2, 11, 10, 2], "captured": 0, "values": [5, 5], "live": 8}
 
@@ -318,5 +322,5 @@ left = taken()
 check(cuda.cuMemFree(address))
 say(refused=refused, left=left, accepted=free_code(graph, address))
 """
-    values = said(machine, MEMORY + code)
+    values = said_in(machine, GRAPHS + MEMORY + code)
     assert values == {"refused": [INVALID_VALUE] * 2, "left": 4, "accepted": 0}

@@ -1,8 +1,8 @@
 """Graphs of the simulated driver: nodes of every kind, and what their launches do."""
 
 from libvgpu.sim import Machine
-from support.sim.graphs import GRAPHS, said
-from support.sim.programs import run
+from support.sim.graphs import GRAPHS
+from support.sim.programs import run, said_in
 
 INVALID_VALUE, NOT_SUPPORTED, LOSSY_QUERY = 1, 801, 402
 
@@ -48,7 +48,7 @@ lossy = old(ctypes.c_void_p(int(b)), found, ctypes.byref(count))
 told = check(cuda.cuGraphNodeGetDependencies(b, 1))
 say(added=added, to_empty=to_empty, lossy=lossy, port=told[1][0].from_port)
 """
-    values = said(machine, code)
+    values = said_in(machine, GRAPHS + code)
 
     assert values == {"added": 0, "to_empty": INVALID_VALUE, "lossy": LOSSY_QUERY, "port": 1}
 
@@ -63,7 +63,7 @@ result = code(cuda.cuGraphInstantiateWithParams(graph, params))
 say(result=result, why=int(params.result_out),
     culprit=int(params.hErrNode_out) in (int(b), int(c)))
 """
-    assert said(machine, code) == {"result": INVALID_VALUE, "why": 2, "culprit": True}
+    assert said_in(machine, GRAPHS + code) == {"result": INVALID_VALUE, "why": 2, "culprit": True}
 
 
 def test_a_graph_of_kernels_runs_as_one_operation_with_all_their_time(machine: Machine) -> None:
@@ -74,7 +74,7 @@ for each in range(3): add_kernel(graph, [first], 2_000_000)
 executable = instantiate(graph)
 launch(executable); wait(); say()
 """
-    said(machine, code)
+    said_in(machine, GRAPHS + code)
     (books,) = machine.books()
 
     assert books.busy_ns == 7_000_000
@@ -115,7 +115,7 @@ clone = check(cuda.cuGraphClone(graph))
 say(before=before, after=priority(b),
     cloned=priority(check(cuda.cuGraphNodeFindInClone(b, clone))))
 """
-    assert said(machine, code) == {"before": 0, "after": -3, "cloned": -3}
+    assert said_in(machine, GRAPHS + code) == {"before": 0, "after": -3, "cloned": -3}
 
 
 def test_nodes_run_behind_all_their_dependencies(machine: Machine) -> None:
@@ -127,7 +127,11 @@ check(cuda.cuGraphAddDependencies(graph, [a, a, b, c], [b, c, d, d], None, 4))
 launch(instantiate(graph)); wait()
 say(first=order[0], last=order[3:], all=sorted(order))
 """
-    assert said(machine, code) == {"first": "a", "last": ["d"], "all": ["a", "b", "c", "d"]}
+    assert said_in(machine, GRAPHS + code) == {
+        "first": "a",
+        "last": ["d"],
+        "all": ["a", "b", "c", "d"],
+    }
 
 
 def test_fills_and_copies_move_bytes_in_the_order_of_their_edges(machine: Machine) -> None:
@@ -154,7 +158,7 @@ say(untouched=sum(untouched), one=bytes_of(one, 24), two=bytes_of(two, 16),
     beyond=code(cuda.cuGraphAddMemcpyNode(graph, [], 0, beyond, context)),
     height=check(cuda.cuGraphMemsetNodeGetParams(rows)).height)
 """
-    values = said(machine, code)
+    values = said_in(machine, GRAPHS + code)
 
     row = [7, 7, 7, 0, 0, 0, 0, 0]
     assert values == {
@@ -186,7 +190,7 @@ add_host(graph, read, [b])
 launch(instantiate(graph)); wait()
 say(order=order)
 """
-    assert said(machine, code) == {"order": ["write", "read", 5]}
+    assert said_in(machine, GRAPHS + code) == {"order": ["write", "read", 5]}
 
 
 def test_child_graphs_are_copied_or_moved_and_run(machine: Machine) -> None:
@@ -227,7 +231,11 @@ say(apart=check(cuda.cuEventElapsedTime(start, stop)) >= 4,
     told=int(check(cuda.cuGraphEventRecordNodeGetEvent(c))) == int(stop),
     other_kind=code(cuda.cuGraphEventWaitNodeGetEvent(c)))
 """
-    assert said(machine, code) == {"apart": True, "told": True, "other_kind": INVALID_VALUE}
+    assert said_in(machine, GRAPHS + code) == {
+        "apart": True,
+        "told": True,
+        "other_kind": INVALID_VALUE,
+    }
 
 
 def test_memory_operations_write_and_wait_for_words(machine: Machine) -> None:
@@ -258,7 +266,7 @@ params.paramArray = [wait_op, write_op]
 say(query=list(query), before=before, seen=seen,
     foreign=code(cuda.cuGraphAddBatchMemOpNode(graph, [], 0, params)))
 """
-    values = said(machine, code)
+    values = said_in(machine, GRAPHS + code)
 
     assert values == {"query": [600], "before": 0, "seen": [1 << 40], "foreign": INVALID_VALUE}
 
@@ -309,7 +317,7 @@ params = cuda.CUgraphNodeParams()
 params.type = Type.CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL
 say(code=code(cuda.cuGraphAddNode(new_graph(), [], None, 0, params)))
 """
-    assert said(machine, code) == {"code": NOT_SUPPORTED}
+    assert said_in(machine, GRAPHS + code) == {"code": NOT_SUPPORTED}
 
 
 def test_a_clone_is_a_graph_of_its_own(machine: Machine) -> None:
@@ -347,7 +355,7 @@ say(kernel="spin_ns" in text, edges=text.count("->"), graph=text.startswith("dig
     closed=text.count("{") == text.count("}"),
     nowhere=code(cuda.cuGraphDebugDotPrint(graph, b"/nonexistent/file", 0)))
 """
-    values = said(machine, code)
+    values = said_in(machine, GRAPHS + code)
 
     assert values == {"kernel": True, "edges": 1, "graph": True, "closed": True, "nowhere": 304}
 
@@ -377,4 +385,8 @@ during = gone.is_set()
 release.set()
 say(too_many=too_many, during=during, after=gone.wait(60))
 """
-    assert said(machine, code) == {"too_many": INVALID_VALUE, "during": False, "after": True}
+    assert said_in(machine, GRAPHS + code) == {
+        "too_many": INVALID_VALUE,
+        "during": False,
+        "after": True,
+    }

@@ -1,9 +1,7 @@
 """Stream capture and graphs of the simulated driver."""
 
-import json
-
 from libvgpu.sim import Machine
-from support.sim.programs import run
+from support.sim.programs import said_in
 
 BEGIN = """
 Mode = cuda.CUstreamCaptureMode
@@ -13,11 +11,6 @@ stream = spinner.stream
 def begin(mode=Mode.CU_STREAM_CAPTURE_MODE_GLOBAL): check(cuda.cuStreamBeginCapture(stream, mode))
 def end(): return check(cuda.cuStreamEndCapture(stream))
 """
-
-
-def said(machine: Machine, code: str) -> dict[str, object]:
-    values: dict[str, object] = json.loads(run(machine, BEGIN + code))
-    return values
 
 
 def test_captured_work_runs_at_each_launch_only(machine: Machine) -> None:
@@ -37,7 +30,7 @@ for _ in range(3): check(cuda.cuGraphLaunch(executable, stream))
 spinner.wait()
 say(before=before, after=first(), nodes=nodes)
 """
-    values = said(machine, code)
+    values = said_in(machine, BEGIN + code)
     (books,) = machine.books()
 
     assert values == {"before": 1, "after": 9, "nodes": 6}
@@ -55,7 +48,7 @@ status = int(check(cuda.cuStreamIsCapturing(stream)))
 say(wait=wait, status=status, end=int(cuda.cuStreamEndCapture(stream)[0]),
     then=int(cuda.cuStreamSynchronize(stream)[0]))
 """
-    assert said(machine, code) == {"wait": 900, "status": 2, "end": 901, "then": 0}
+    assert said_in(machine, BEGIN + code) == {"wait": 900, "status": 2, "end": 901, "then": 0}
 
 
 def test_what_is_unsafe_beside_a_global_capture_is_refused_unless_relaxed(
@@ -71,7 +64,13 @@ strict = int(cuda.cuMemAlloc(4096)[0])
 say(before=int(before), relaxed=relaxed, good=good, strict=strict,
     end=int(cuda.cuStreamEndCapture(stream)[0]))
 """
-    assert said(machine, code) == {"before": 0, "relaxed": 0, "good": 1, "strict": 900, "end": 901}
+    assert said_in(machine, BEGIN + code) == {
+        "before": 0,
+        "relaxed": 0,
+        "good": 1,
+        "strict": 900,
+        "end": 901,
+    }
 
 
 def test_a_second_stream_joins_by_an_event(machine: Machine) -> None:
@@ -90,7 +89,7 @@ nodes = check(cuda.cuGraphGetNodes(end()))[1]
 say(joined=joined, nodes=nodes, query=query,
     after=int(check(cuda.cuStreamIsCapturing(other.stream))))
 """
-    assert said(machine, code) == {"joined": 1, "nodes": 1, "query": 907, "after": 0}
+    assert said_in(machine, BEGIN + code) == {"joined": 1, "nodes": 1, "query": 907, "after": 0}
 
 
 def test_a_graph_by_nodes(machine: Machine) -> None:
@@ -107,7 +106,7 @@ check(cuda.cuGraphLaunch(executable, stream))
 spinner.wait()
 say(nodes=check(cuda.cuGraphGetNodes(graph))[1])
 """
-    values = said(machine, code)
+    values = said_in(machine, BEGIN + code)
 
     assert values == {"nodes": 1}
     assert machine.books()[0].busy_ns == 1_000_000

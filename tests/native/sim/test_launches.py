@@ -1,13 +1,12 @@
 """What launches and functions answer on the simulated GPU, old and new kinds."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 SUCCESS, INVALID_VALUE, INVALID_HANDLE, OUT_OF_RESOURCES = 0, 1, 400, 701
 TOO_LARGE, CLUSTER_SIZE, NOT_SUPPORTED = 720, 912, 801
@@ -49,11 +48,6 @@ def put(f, name, value):
 """
 
 
-def said(machine: Machine, code: str) -> dict[str, object]:
-    answer: dict[str, object] = json.loads(run(machine, PRELUDE + code))
-    return answer
-
-
 def test_launch_bounds_of_the_code_hold(machine: Machine) -> None:
     code = """
 most, exact = function(kernel("k", ".maxntid 64, 2")), function(kernel("k", ".reqntid 32, 4, 1"))
@@ -81,7 +75,7 @@ say(threads=get(f, "MAX_THREADS_PER_BLOCK"), fits=launch(f, block=(256, 1, 1)),
     none=check(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(f, 320, 0)))
 """
     # 200 registers for each of 32 threads are 25 units of 256; a scheduler's 16384 hold 2 warps.
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "threads": 256,
         "fits": SUCCESS,
         "more": OUT_OF_RESOURCES,
@@ -104,7 +98,7 @@ say(free=launch(f, shared=47 << 10), full=launch(f, shared=48 << 10),
     too_many=int(cuda.cuOccupancyAvailableDynamicSMemPerBlock(f, 64, 1024)[0]))
 """
     # Of 228 KiB an SM each block takes its own 1 KiB, what is asked, and 1 KiB for the system.
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "free": SUCCESS,
         "full": INVALID_VALUE,
         "too_much": INVALID_VALUE,
@@ -155,7 +149,7 @@ say(divides=launch_ex(f, grid=(8, 1, 1), CLUSTER_DIMENSION=four),
     active=check(active(f, grid=four, block=(1024, 1, 1), CLUSTER_DIMENSION=four)),
     unsaid=int(active(f)[0]))
 """
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "divides": SUCCESS,
         "does_not": CLUSTER_SIZE,
         "too_wide": CLUSTER_SIZE,
@@ -176,7 +170,7 @@ say(code=launch_ex(f, grid=(4, 1, 1), CLUSTER_DIMENSION=(4, 1, 1)))
 """
     older = Machine.create([PROFILES["a100-80g"]], tmp_path / "m")
 
-    assert said(older, code) == {"code": CLUSTER_SIZE}
+    assert said_in(older, PRELUDE + code) == {"code": CLUSTER_SIZE}
 
 
 def test_cooperative_blocks_must_all_be_resident(machine: Machine) -> None:
@@ -190,7 +184,7 @@ say(ex=[ex(most), ex(most + 1)], old=[old(most), old(most + 1)],
     hints=launch_ex(f, PRIORITY=-1, PROGRAMMATIC_STREAM_SERIALIZATION=1),
     event=launch_ex(f, PROGRAMMATIC_EVENT=0))
 """
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "ex": [SUCCESS, TOO_LARGE],
         "old": [SUCCESS, TOO_LARGE],
         "hints": SUCCESS,
@@ -265,4 +259,4 @@ say(code=int({{
     "cuLaunchKernel": lambda: [launch(f)],
 }}["{call}"]()[0]))
 """
-    assert said(machine, code) == {"code": INVALID_HANDLE}
+    assert said_in(machine, PRELUDE + code) == {"code": INVALID_HANDLE}

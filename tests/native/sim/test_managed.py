@@ -1,10 +1,9 @@
 """Managed and registered memory of the simulated GPU: advice, prefetches, attributes."""
 
-import json
 import mmap
 
 from libvgpu.sim import Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 MANAGED = """
 open_context()
@@ -28,11 +27,6 @@ memory = int(check(cuda.cuMemAllocManaged(8 * PAGE, 1)))
 """  # noqa: E501
 
 
-def said_by(machine: Machine, code: str) -> dict[str, object]:
-    said: dict[str, object] = json.loads(run(machine, MANAGED + code))
-    return said
-
-
 def test_advice_holds_for_the_pages_that_it_was_given_for(machine: Machine) -> None:
     code = """
 advise("SET_READ_MOSTLY", memory + 2 * PAGE + 5, 2)  # touches three pages
@@ -42,7 +36,7 @@ advise("UNSET_READ_MOSTLY", memory + 3 * PAGE, 1)
 seen += [mostly(2, 3), mostly(2, 1), mostly(4, 1), mostly(3, 1)]
 say(seen=seen)
 """
-    assert said_by(machine, code) == {"seen": [0, 1, 0, 0, 0, 0, 1, 1, 0]}
+    assert said_in(machine, MANAGED + code) == {"seen": [0, 1, 0, 0, 0, 0, 1, 1, 0]}
 
 
 def test_locations_are_told_where_all_pages_agree(machine: Machine) -> None:
@@ -57,7 +51,7 @@ seen += [where(0, 4), where(4, 4), where(0, 8), ask("PREFERRED_LOCATION_TYPE", m
 advise("UNSET_PREFERRED_LOCATION", memory, 8)
 say(seen=seen + [where(0, 1), where(7, 1)])
 """
-    assert said_by(machine, code) == {"seen": [-2, 0, -1, -2, 1, 2, 0, -2, -2]}
+    assert said_in(machine, MANAGED + code) == {"seen": [-2, 0, -1, -2, 1, 2, 0, -2, -2]}
 
 
 def test_accessors_are_listed_and_the_rest_is_filled_up(machine: Machine) -> None:
@@ -68,7 +62,7 @@ seen = [ask("ACCESSED_BY", memory, 4, 12), ask("ACCESSED_BY", memory, 8, 8)]
 advise("UNSET_ACCESSED_BY", memory, 1)
 say(seen=seen + [ask("ACCESSED_BY", memory, 4, 8), ask("ACCESSED_BY", memory, 8, 4)])
 """
-    assert said_by(machine, code) == {"seen": [[-1, 0, -2], [0, -2], [-1, -2], [-2]]}
+    assert said_in(machine, MANAGED + code) == {"seen": [[-1, 0, -2], [0, -2], [-1, -2], [-2]]}
 
 
 def test_a_prefetch_is_remembered_and_takes_its_transfer(machine: Machine) -> None:
@@ -83,7 +77,7 @@ seen += [ask("LAST_PREFETCH_LOCATION", large, 9), prefetch(large, 1, HOST),
          ask("LAST_PREFETCH_LOCATION", large, 1), ask("LAST_PREFETCH_LOCATION", large, 2)]
 say(seen=seen, took=took > 0.01)
 """
-    assert said_by(machine, code) == {"seen": [0, 600, 0, 0, -1, -2], "took": True}
+    assert said_in(machine, MANAGED + code) == {"seen": [0, 600, 0, 0, -1, -2], "took": True}
 
 
 def test_a_prefetch_is_no_part_of_a_capture(machine: Machine) -> None:
@@ -93,7 +87,7 @@ check(cuda.cuStreamBeginCapture(
     stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
 say(code=prefetch(memory, 1, GPU, stream), told=ask("LAST_PREFETCH_LOCATION", memory, 1))
 """
-    assert said_by(machine, code) == {"code": 900, "told": -2}
+    assert said_in(machine, MANAGED + code) == {"code": 900, "told": -2}
 
 
 def test_calls_about_what_is_not_managed_are_refused(machine: Machine) -> None:
@@ -126,7 +120,7 @@ seen += [batch(cuda.cuMemPrefetchBatchAsync, places, [0, 0], 2),
          batch(cuda.cuMemDiscardAndPrefetchBatchAsync, places, [0, 1], 2)]
 say(seen=seen, last=ask("LAST_PREFETCH_LOCATION", int(pieces[1]), 1))
 """
-    assert said_by(machine, code) == {"seen": [0, 0, 0, -1, 1, 1, 0, 1, 0], "last": -1}
+    assert said_in(machine, MANAGED + code) == {"seen": [0, 0, 0, -1, 1, 1, 0, 1, 0], "last": -1}
 
 
 def test_memory_is_attached_to_streams_as_a_whole(machine: Machine) -> None:
@@ -179,7 +173,7 @@ say(kinds=kinds, legacy=legacy, sync=sync, context=context, unknown=ask("MEMORY_
     host=[ask("HOST_POINTER", plain), ask("HOST_POINTER", memory) == memory],
     set_other=code(cuda.cuPointerSetAttribute(1, names.CU_POINTER_ATTRIBUTE_MAPPED, plain)))
 """
-    said = said_by(machine, code)
+    said = said_in(machine, MANAGED + code)
 
     assert said["kinds"] == [2, 2, 2, 1]
     assert said["legacy"] == [1, 0, 0, 0]

@@ -1,14 +1,12 @@
 """Modules, libraries, fat binaries and linking on the simulated GPU."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 OUT_OF_MEMORY, INVALID_IMAGE, NO_BINARY, INVALID_PTX = 2, 200, 209, 218
 CONTEXT_DESTROYED = 709
@@ -27,11 +25,6 @@ def attribute_of(function, name):
     return check(cuda.cuFuncGetAttribute(getattr(F, "CU_FUNC_ATTRIBUTE_" + name), function))
 context = open_context()
 """
-
-
-def said(machine: Machine, code: str, **env: str) -> dict[str, Any]:
-    answer: dict[str, object] = json.loads(run(machine, PRELUDE + code, env))
-    return answer
 
 
 def test_variables_of_ptx_are_memory_until_the_module_goes(machine: Machine) -> None:
@@ -62,7 +55,7 @@ one = ".global .b8 a[%d];" % (before // 2)
 other = ".global .b8 b[%d];" % (before // 2 + (1 << 20))
 say(code=int(cuda.cuModuleLoadData(ptx(one + other))[0]), left=before - free())
 """
-    assert said(machine, code) == {"code": OUT_OF_MEMORY, "left": 0}
+    assert said_in(machine, PRELUDE + code) == {"code": OUT_OF_MEMORY, "left": 0}
 
 
 def test_a_context_takes_its_modules_along(machine: Machine) -> None:
@@ -76,7 +69,12 @@ left = before - free()
 late = int(cuda.cuModuleGetFunction(module, b"one")[0])
 say(left=left, late=late, unload=int(cuda.cuModuleUnload(module)[0]), again=before - free())
 """
-    assert said(machine, code) == {"left": 0, "late": CONTEXT_DESTROYED, "unload": 0, "again": 0}
+    assert said_in(machine, PRELUDE + code) == {
+        "left": 0,
+        "late": CONTEXT_DESTROYED,
+        "unload": 0,
+        "again": 0,
+    }
 
 
 def test_a_kernel_is_as_its_ptx_declares_it(machine: Machine) -> None:
@@ -122,7 +120,9 @@ UNFIT = {
 
 def test_images_that_do_not_suit_are_refused(machine: Machine) -> None:
     images = ", ".join(UNFIT)
-    answers = said(machine, f"say(codes=[int(cuda.cuModuleLoadData(i)[0]) for i in ({images})])")
+    answers = said_in(
+        machine, PRELUDE + f"say(codes=[int(cuda.cuModuleLoadData(i)[0]) for i in ({images})])"
+    )
 
     wrong = {
         image: code
@@ -170,7 +170,7 @@ for round in range(400):
         check(cuda.cuModuleUnload(module))
 say(refused=200 in codes, all=codes <= {{0, 2, 200, 209}})
 """
-    assert said(machine, code) == {"refused": True, "all": True}
+    assert said_in(machine, PRELUDE + code) == {"refused": True, "all": True}
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def text(architecture):
 bundle = fatbin(text(50), named(80), named(86), text(75), named(90), text(90))
 say(found=names(load(bundle)))
 """
-    assert said(machine, code) == {"found": [found]}
+    assert said_in(machine, PRELUDE + code) == {"found": [found]}
 
 
 def test_fat_binaries_come_wrapped_packed_and_damaged(machine: Machine) -> None:
@@ -279,7 +279,7 @@ mode = ctypes.c_int()
 library.cuModuleGetLoadingMode(ctypes.byref(mode))
 say(mode=mode.value, before=before, after=loaded())
 """
-    assert said(machine, code, **env) == {
+    assert said_in(machine, PRELUDE + code, env) == {
         "mode": 2 if lazy else 1,
         "before": 0 if lazy else 1,
         "after": 1,
@@ -326,6 +326,6 @@ same(int(cuda.cuLinkComplete(alone)[0]), INVALID_IMAGE)
 def test_dead_processes_give_back_what_modules_took(tmp_path: Path) -> None:
     profile = replace(PROFILES["t4"], context_bytes=0)
     machine = Machine.create([profile], tmp_path / "m")
-    said(machine, 'load(ptx(".global .b8 big[4194304];")); say()')
+    said_in(machine, PRELUDE + 'load(ptx(".global .b8 big[4194304];")); say()')
 
     assert machine.books()[0].memory_used_bytes == 0

@@ -7,7 +7,7 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine
 from support.lines import next_line, tell
-from support.sim.programs import run, start
+from support.sim.programs import run, said_in, start
 from support.sim.sharing import VMM
 from support.waiting import PATIENCE_S
 
@@ -46,11 +46,6 @@ def pair_of_gpus(tmp_path: Path) -> Machine:
     return Machine.create([PROFILES["h100-80g"]] * 2, tmp_path / "machine")
 
 
-def said_by(machine: Machine, code: str) -> dict[str, object]:
-    said: dict[str, object] = json.loads(run(machine, MULTICAST + code))
-    return said
-
-
 def test_an_object_costs_nothing_and_what_is_bound_lives_until_it_is_unbound(
     pair_of_gpus: Machine,
 ) -> None:
@@ -60,7 +55,7 @@ memory = create(2)
 steps = [used(), bind(group, memory, 2), release(memory), used(), unbind(group, 2), used()]
 say(steps=steps, again=unbind(group, 2), released=release(group))
 """
-    assert said_by(pair_of_gpus, code) == {
+    assert said_in(pair_of_gpus, MULTICAST + code) == {
         "steps": [2, 0, 0, 2, 0, 0],
         "again": 1,
         "released": 0,
@@ -74,7 +69,7 @@ steps = [map_at(place, memory, 2), bind_address(group, place + GRANULE, 1, at=3)
 steps += [unmap(place, 2), release(memory), used(), unbind(group, 1, at=3), used()]
 say(steps=steps)
 """
-    assert said_by(pair_of_gpus, code) == {"steps": [0, 0, 0, 0, 2, 0, 0]}
+    assert said_in(pair_of_gpus, MULTICAST + code) == {"steps": [0, 0, 0, 0, 2, 0, 0]}
 
 
 def test_an_object_holds_what_is_bound_until_neither_handle_nor_mapping_is_left(
@@ -87,7 +82,7 @@ again = check(cuda.cuMemRetainAllocationHandle(place))
 steps += [write(place, b"to all"), release(group), release(again), used(), unmap(place, 2), used()]
 say(steps=steps)
 """
-    assert said_by(pair_of_gpus, code) == {"steps": [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]}
+    assert said_in(pair_of_gpus, MULTICAST + code) == {"steps": [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]}
 
 
 def test_each_gpu_of_a_team_binds_its_own_memory(pair_of_gpus: Machine) -> None:
@@ -145,7 +140,7 @@ answers = dict(
 release(memory)
 say(**answers, about=code(cuda.cuMemGetAllocationPropertiesFromHandle(group)))
 """  # noqa: E501
-    assert said_by(pair_of_gpus, code) == {
+    assert said_in(pair_of_gpus, MULTICAST + code) == {
         "fits": [0, 0],
         "taken": [1, 1, 1],
         "beyond": [1, 1, 1, 1],
@@ -181,4 +176,4 @@ say(supported=check(cuda.cuDeviceGetAttribute(supported, 0)),
              code(cuda.cuMulticastGetGranularity(wanted(), minimum)),
              code(cuda.cuMulticastAddDevice(create(), 0))])
 """
-    assert said_by(machine, code) == {"supported": 0, "refused": [801, 801, 801]}
+    assert said_in(machine, MULTICAST + code) == {"supported": 0, "refused": [801, 801, 801]}

@@ -1,6 +1,5 @@
 """NVML on a simulated machine, through nvidia-ml-py: versions, books, how GPUs are connected."""
 
-import json
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine
 from support import ROOT
 from support.sim.nvml_programs import NVML_PRELUDE, answers, until_ready
-from support.sim.programs import busy, run, start
+from support.sim.programs import busy, run, said_in, start
 from support.waiting import PATIENCE_S
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
@@ -99,7 +98,7 @@ say(ends=ends, pids=list(pids), seen=seen, now_us=time.time() * 1e6, busy=busy,
     worker = start(machine, busy(1_000_000))
     try:
         until_ready(worker)
-        said = json.loads(run(machine, NVML_PRELUDE + code))
+        said = said_in(machine, NVML_PRELUDE + code)
     finally:
         worker.kill()
         worker.wait()
@@ -148,7 +147,7 @@ say(lists=[listed(compute + version, 0) for version in ("", "_v2", "_v3")], pid=
     name=nvml.nvmlSystemGetProcessName(os.getpid()),
     nobody=refusal(nvml.nvmlSystemGetProcessName, 2**31 - 1))
 """
-    said = json.loads(run(costly_machine, NVML_PRELUDE + code))
+    said = said_in(costly_machine, NVML_PRELUDE + code)
 
     insufficient_size, not_found = 7, 6
     context_bytes = PROFILES["h100-80g"].context_bytes
@@ -183,7 +182,7 @@ def test_a_few_sxm_gpus_are_linked_pair_by_pair(
 ) -> None:
     machine = Machine.create([PROFILES[profile]] * gpus, tmp_path / "m")
 
-    said = json.loads(run(machine, NVML_PRELUDE + LINKS.replace("LINKS_A_GPU", str(links))))
+    said = said_in(machine, NVML_PRELUDE + LINKS.replace("LINKS_A_GPU", str(links)))
 
     assert (said["count"], said["beyond"]) == (links, 2)
     for own_bus, ends in zip(said["buses"], said["ends"], strict=True):
@@ -194,7 +193,7 @@ def test_a_few_sxm_gpus_are_linked_pair_by_pair(
 def test_many_sxm_gpus_are_linked_to_switches(tmp_path: Path) -> None:
     machine = Machine.create([PROFILES["h100-80g"]] * 8, tmp_path / "m")
 
-    said = json.loads(run(machine, NVML_PRELUDE + LINKS.replace("LINKS_A_GPU", "18")))
+    said = said_in(machine, NVML_PRELUDE + LINKS.replace("LINKS_A_GPU", "18"))
 
     switch = 2
     assert [len(ends) for ends in said["ends"]] == [18] * 8

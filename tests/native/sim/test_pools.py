@@ -1,10 +1,9 @@
 """Memory pools of the simulated GPU."""
 
-import json
 from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 from support.sim.sharing import VMM
 
 MIB = 1 << 20
@@ -37,11 +36,6 @@ open_context()
 )
 
 
-def said_by(machine: Machine, code: str) -> dict[str, object]:
-    said: dict[str, object] = json.loads(run(machine, POOLS + code))
-    return said
-
-
 def test_every_pool_gives_back_at_a_synchronisation_what_its_threshold_allows(
     machine: Machine,
 ) -> None:
@@ -58,7 +52,7 @@ check(cuda.cuMemPoolTrimTo(other, 4 * MIB)); steps.append(charged())
 check(cuda.cuMemPoolDestroy(other)); steps.append(charged())
 say(steps=steps)
 """
-    assert said_by(machine, code) == {"steps": [32, 32, 8, 2, 2, 0]}
+    assert said_in(machine, POOLS + code) == {"steps": [32, 32, 8, 2, 2, 0]}
 
 
 def test_what_any_pool_keeps_does_not_stand_in_the_way(machine: Machine) -> None:
@@ -73,7 +67,7 @@ piece = take(taker, free)
 give(piece)
 say(kept=kept == free, plain=code(cuda.cuMemAlloc(free * MIB)))
 """
-    assert said_by(machine, code) == {"kept": True, "plain": 0}
+    assert said_in(machine, POOLS + code) == {"kept": True, "plain": 0}
 
 
 def test_a_destroyed_pool_lives_as_long_as_its_memory(machine: Machine) -> None:
@@ -86,7 +80,7 @@ give(piece); steps.append(charged())
 check(cuda.cuMemFree(other)); steps.append(charged())
 say(steps=steps)
 """
-    assert said_by(machine, code) == {"steps": [6, 0, 1, 2, 0]}
+    assert said_in(machine, POOLS + code) == {"steps": [6, 0, 1, 2, 0]}
 
 
 def test_a_pool_stays_below_its_largest_size(machine: Machine) -> None:
@@ -97,7 +91,7 @@ refused = code(cuda.cuMemAllocFromPoolAsync(3 * MIB, small, 0))
 give(first)
 say(refused=refused, whole=bool(take(small, 8)), limit=attribute(small, "MAX_POOL_SIZE") // MIB)
 """
-    assert said_by(machine, code) == {"refused": 2, "whole": True, "limit": 8}
+    assert said_in(machine, POOLS + code) == {"refused": 2, "whole": True, "limit": 8}
 
 
 def test_attributes_tell_what_is_used_and_was_at_most(machine: Machine) -> None:
@@ -114,7 +108,7 @@ seen.append([change(own, "USED_MEM_HIGH", 0), change(own, "RESERVED_MEM_HIGH", 1
 seen.append(marks())
 say(seen=seen, types=attribute(own, "EXPORT_HANDLE_TYPES"), place=attribute(own, "LOCATION_TYPE"))
 """
-    assert said_by(machine, code) == {
+    assert said_in(machine, POOLS + code) == {
         "seen": [[3, 8, 8, 8], [3, 8, 3, 8], [0, 1, 1], [3, 3, 3, 8]],
         "types": 1,
         "place": 1,
@@ -130,7 +124,7 @@ name = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_MEMORY_TYPE
 say(charged=charged(), kind=int(check(cuda.cuPointerGetAttribute(name, piece))),
     data=read(piece, 4).decode(), current=code(cuda.cuDeviceSetMemPool(0, host)))
 """
-    assert said_by(machine, code) == {"charged": 0, "kind": 1, "data": "host", "current": 1}
+    assert said_in(machine, POOLS + code) == {"charged": 0, "kind": 1, "data": "host", "current": 1}
 
 
 def test_the_host_and_its_nodes_have_pools_of_their_own(machine: Machine) -> None:
@@ -189,7 +183,7 @@ say(owner=int(check(cuda.cuMemPoolGetAccess(own, place))),
     taken=code(cuda.cuMemPoolSetAccess(own, [descriptor(NONE)], 1)),
     host=int(check(cuda.cuMemPoolGetAccess(own, properties(host=True).location))))
 """
-    assert said_by(machine, code) == {"owner": 3, "granted": 0, "taken": 101, "host": 0}
+    assert said_in(machine, POOLS + code) == {"owner": 3, "granted": 0, "taken": 101, "host": 0}
 
 
 def test_a_pool_of_a_device_without_a_context_is_counted_there(tmp_path: Path) -> None:
@@ -207,4 +201,4 @@ say(here=here, there=charged())
 """
     context_mib = PROFILES["t4"].context_bytes // MIB
 
-    assert said_by(machine, code) == {"here": context_mib, "there": context_mib + 6}
+    assert said_in(machine, POOLS + code) == {"here": context_mib, "there": context_mib + 6}

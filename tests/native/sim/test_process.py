@@ -1,12 +1,11 @@
 """What happens to the driver with its process: forks, threads that are cancelled."""
 
-import json
 import subprocess
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
-from support.sim.programs import run
+from support.sim.programs import said_in
 from support.waiting import PATIENCE_S
 
 NOT_INITIALIZED = 3
@@ -29,7 +28,7 @@ def codes(): return [int(cuda.cuInit(0)[0]), int(cuda.cuMemAlloc(4096)[0])]
 def family(): return [codes(), in_child(codes)]
 say(child=in_child(family), parent=codes())
 """
-    assert json.loads(run(machine, code)) == {
+    assert said_in(machine, code) == {
         "child": [[NOT_INITIALIZED, NOT_INITIALIZED]] * 2,
         "parent": [0, 0],
     }
@@ -55,7 +54,7 @@ enough.set()
 for thread in threads: thread.join()
 say(ends=sorted(set(ends)))
 """
-    assert json.loads(run(machine, code)) == {"ends": [NOT_INITIALIZED]}
+    assert said_in(machine, code) == {"ends": [NOT_INITIALIZED]}
 
 
 def test_a_cancelled_thread_keeps_no_lock(machine: Machine, compile_program: Compile) -> None:

@@ -1,11 +1,9 @@
 """Memory operations and attributes of streams, and events of whole contexts."""
 
-import json
-
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 NOT_READY = 600
 BATCH_MEMORY_OPERATION = 12
@@ -30,11 +28,6 @@ def stays_busy(seconds=0.03):
     return True
 GEQ, EQ, AND, NOR = 0, 1, 2, 3
 """
-
-
-def said(machine: Machine, code: str) -> dict[str, object]:
-    answer: dict[str, object] = json.loads(run(machine, PRELUDE + code))
-    return answer
 
 
 @pytest.mark.parametrize(
@@ -63,7 +56,7 @@ set_word({after}, bytes=bytes)
 check(cuda.cuStreamSynchronize(stream))
 say(waits=waits, then=query())
 """
-    assert said(machine, code) == {"waits": True, "then": 0}
+    assert said_in(machine, PRELUDE + code) == {"waits": True, "then": 0}
 
 
 def test_writes_come_in_order_behind_a_wait(machine: Machine) -> None:
@@ -76,7 +69,7 @@ set_word(1)
 check(cuda.cuStreamSynchronize(stream))
 say(early=early, narrow=read_word(4), wide=read_word(8, 8))
 """
-    assert said(machine, code) == {"early": 0, "narrow": 7, "wide": 1 << 40}
+    assert said_in(machine, PRELUDE + code) == {"early": 0, "narrow": 7, "wide": 1 << 40}
 
 
 def test_a_batch_runs_in_its_order(machine: Machine) -> None:
@@ -121,13 +114,16 @@ check(cuda.cuGraphLaunch(check(cuda.cuGraphInstantiate(graph, 0)), stream))
 check(cuda.cuStreamSynchronize(stream))
 say(kind=int(check(cuda.cuGraphNodeGetType(nodes[0]))), before=before, after=read_word())
 """
-    assert said(machine, code) == {"kind": BATCH_MEMORY_OPERATION, "before": 0, "after": 5}
+    assert said_in(machine, PRELUDE + code) == {
+        "kind": BATCH_MEMORY_OPERATION,
+        "before": 0,
+        "after": 5,
+    }
 
 
 def test_a_program_may_end_while_a_stream_waits(machine: Machine) -> None:
-    assert said(
-        machine, "check(cuda.cuStreamWaitValue32(stream, word, 1, EQ)); say(w=query())"
-    ) == {"w": NOT_READY}
+    code = "check(cuda.cuStreamWaitValue32(stream, word, 1, EQ)); say(w=query())"
+    assert said_in(machine, PRELUDE + code) == {"w": NOT_READY}
 
 
 def test_words_that_are_none_are_refused(machine: Machine) -> None:
@@ -214,7 +210,7 @@ check(cuda.cuCtxSynchronize())
 since = [check(cuda.cuEventElapsedTime(begin, end)) for end in (all_done, *ends)]
 say(early=[milliseconds for milliseconds in since if milliseconds < 100])
 """
-    assert said(machine, code) == {"early": []}
+    assert said_in(machine, PRELUDE + code) == {"early": []}
 
 
 def test_a_context_waits_in_all_its_streams_for_an_event_of_another_device(
@@ -234,4 +230,4 @@ during = int(cuda.cuStreamQuery(short.stream)[0])
 check(cuda.cuStreamSynchronize(short.stream))
 say(during=during, event=int(cuda.cuEventQuery(event)[0]))
 """
-    assert said(two_gpus, code) == {"during": NOT_READY, "event": 0}
+    assert said_in(two_gpus, PRELUDE + code) == {"during": NOT_READY, "event": 0}

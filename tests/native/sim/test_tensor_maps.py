@@ -1,10 +1,9 @@
 """Tensor maps of the simulated GPU: which ones it takes, and that an address can be changed."""
 
-import json
 from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 INVALID_VALUE, NOT_SUPPORTED = 1, 801
 
@@ -48,7 +47,7 @@ WITHIN_AND_BEYOND = [
 
 def test_a_map_is_taken_within_what_a_device_can_walk(machine: Machine) -> None:
     codes = ", ".join(f"[code({good}), code({bad})]" for good, bad in WITHIN_AND_BEYOND)
-    said = json.loads(run(machine, MAPS + f"say(codes=[{codes}])"))["codes"]
+    said = said_in(machine, MAPS + f"say(codes=[{codes}])")["codes"]
 
     wrong = [
         case
@@ -73,4 +72,4 @@ same(words(made) == words(other), True)
 def test_devices_before_hopper_have_none(tmp_path: Path) -> None:
     older = Machine.create([PROFILES["a100-80g"]], tmp_path / "m")
 
-    assert json.loads(run(older, MAPS + "say(code=code())")) == {"code": NOT_SUPPORTED}
+    assert said_in(older, MAPS + "say(code=code())") == {"code": NOT_SUPPORTED}

@@ -1,9 +1,7 @@
 """Texture and surface objects of the simulated GPU: handles that remember what they are of."""
 
-import json
-
 from libvgpu.sim import Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 OBJECTS = """
 from support.shim.cuda_arrays import *
@@ -90,7 +88,7 @@ resource.resType = KIND.CU_RESOURCE_TYPE_MIPMAPPED_ARRAY
 resource.res.mipmap.hMipmappedArray = check(cuda.cuMipmappedArrayCreate(form(64, 64), 3))
 say(right=int(texture(resource, NORMALIZED)[0]), wrong=int(texture(resource)[0]))
 """
-    assert json.loads(run(machine, OBJECTS + code)) == {"right": 0, "wrong": 1}
+    assert said_in(machine, OBJECTS + code) == {"right": 0, "wrong": 1}
 
 
 def test_a_surface_is_of_an_array_made_for_it(machine: Machine) -> None:
@@ -115,4 +113,4 @@ check(cuda.cuDevicePrimaryCtxReset(0))
 open_context()
 say(code=int(cuda.cuTexObjectGetResourceDesc(lost)[0]))
 """
-    assert json.loads(run(machine, OBJECTS + code)) == {"code": 1}
+    assert said_in(machine, OBJECTS + code) == {"code": 1}

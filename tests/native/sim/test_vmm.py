@@ -5,14 +5,9 @@ from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
 from support.lines import expect, next_line
-from support.sim.programs import run, start
+from support.sim.programs import run, said_in, start
 from support.sim.sharing import GRANULE, VMM
 from support.waiting import PATIENCE_S
-
-
-def said_by(machine: Machine, code: str) -> dict[str, object]:
-    said: dict[str, object] = json.loads(run(machine, VMM + code))
-    return said
 
 
 def test_bytes_are_charged_until_neither_handle_nor_mapping_is_left(machine: Machine) -> None:
@@ -47,7 +42,7 @@ unmap(one); unmap(other)
 map_at(other, handle); grant(other)
 say(first=first, kept=read(other + 100, 10).decode())
 """
-    assert said_by(machine, code) == {"first": "seen twice", "kept": "seen twice"}
+    assert said_in(machine, VMM + code) == {"first": "seen twice", "kept": "seen twice"}
 
 
 def test_a_copy_may_run_over_mappings_side_by_side(machine: Machine) -> None:
@@ -89,7 +84,7 @@ unmap(place, 2)
 answers["wrong size"] = int(cuda.cuMemAddressFree(place, GRANULE)[0])
 say(**answers)
 """
-    assert said_by(machine, code) == {
+    assert said_in(machine, VMM + code) == {
         "reserved": 1,
         "unmapped": 1,
         "half": [0, 1, 0],
@@ -178,7 +173,7 @@ grant(place)
 write(place, b"host")
 say(data=read(place, 4).decode(), used=used())
 """
-    assert said_by(machine, code) == {"data": "host", "used": 0}
+    assert said_in(machine, VMM + code) == {"data": "host", "used": 0}
 
 
 def test_memory_of_handles_outlives_the_context(machine: Machine) -> None:
@@ -190,7 +185,7 @@ check(cuda.cuDevicePrimaryCtxReset(0))
 open_context()
 say(data=read(place, 4).decode(), used=used())
 """
-    assert said_by(machine, code) == {"data": "kept", "used": 1}
+    assert said_in(machine, VMM + code) == {"data": "kept", "used": 1}
 
 
 def test_handles_need_no_context_and_are_still_counted(machine: Machine) -> None:
@@ -202,7 +197,7 @@ taken = used()
 cuda.cuMemRelease(handle)
 say(taken=taken, left=used())
 """
-    assert said_by(machine, code) == {"taken": 5, "left": 0}
+    assert said_in(machine, VMM + code) == {"taken": 5, "left": 0}
 
 
 def test_thousands_of_handles_need_no_descriptors_and_no_memory(machine: Machine) -> None:
@@ -218,7 +213,7 @@ write(place + 1999 * GRANULE, b"last")
 say(used=used(), last=read(place + 1999 * GRANULE, 4).decode(),
     peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 """
-    said = said_by(machine, code)
+    said = said_in(machine, VMM + code)
 
     assert said["used"] == 2000
     assert said["last"] == "last"
@@ -244,7 +239,7 @@ fill()  # the machine's own pages are touched by then
 full, left = fill()
 say(full=full, left=left)
 """
-    said = said_by(machine, code)
+    said = said_in(machine, VMM + code)
 
     assert said["full"] == 64 << 10
     assert said["left"] == 0
@@ -265,7 +260,12 @@ for each in (plain, exported): cuda.cuMemRelease(each)
 say(shown=shown.decode(), refused=refused, used=used(),
     others=sum(os.write(other, b"x") for other in others))
 """
-    assert said_by(machine, code) == {"shown": "onetwo", "refused": 999, "others": 60, "used": 0}
+    assert said_in(machine, VMM + code) == {
+        "shown": "onetwo",
+        "refused": 999,
+        "others": 60,
+        "used": 0,
+    }
 
 
 def test_a_killed_process_gives_its_pieces_back(machine: Machine) -> None:
@@ -300,7 +300,7 @@ for each in threads: each.start()
 for each in threads: each.join()
 say(wrong=wrong, used=used())
 """
-    assert said_by(machine, code) == {"wrong": [], "used": 0}
+    assert said_in(machine, VMM + code) == {"wrong": [], "used": 0}
 
 
 def test_a_piece_counts_on_its_own_device(tmp_path: Path) -> None:

@@ -1,10 +1,5 @@
 """Programs that build graphs on a simulated machine."""
 
-import json
-
-from libvgpu.sim import Machine
-from support.sim.programs import run
-
 #: What every one of them begins with: a stream, and short ways to say common things.
 GRAPHS = """
 Type, Mode = cuda.CUgraphNodeType, cuda.CUstreamCaptureMode
@@ -66,9 +61,3 @@ def edges_of(graph):
     order = [int(n) for n in nodes_of(graph)]
     return sorted((order.index(int(a)), order.index(int(b))) for a, b in zip(from_, to))
 """
-
-
-def said(machine: Machine, code: str) -> dict[str, object]:
-    """Runs a program that says one thing, and returns it."""
-    values: dict[str, object] = json.loads(run(machine, GRAPHS + code))
-    return values
