@@ -195,7 +195,7 @@ say(count=count, sizes=sorted({{each.sm.smCount for each in made[:count]}}), all
     }
 
 
-def test_a_green_learnt_sizes_one_and_works_like_one(costly_machine: Machine) -> None:
+def test_a_green_context_costs_one_and_works_like_one(costly_machine: Machine) -> None:
     code = """
 before = free()
 _, made, count, rest = split(1, 16)

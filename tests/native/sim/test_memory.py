@@ -36,7 +36,7 @@ say(free=free, total=total, granted=len(pieces) + 1, refusal=refusal, again=len(
     assert said["again"] == 1
 
 
-def test_every_learnt_sizes_its_bytes_and_gives_them_back(costly_machine: Machine) -> None:
+def test_every_context_costs_its_bytes_and_gives_them_back(costly_machine: Machine) -> None:
     code = """
 primary = open_context()
 one = check(cuda.cuMemGetInfo())[0]
