@@ -43,6 +43,7 @@ say(edges=edges_of(graph))
 def test_every_kind_of_work_is_captured(machine: Machine) -> None:
     code = """
 target, source = check(cuda.cuMemAlloc(8)), check(cuda.cuMemAllocHost(8))
+check(cuda.cuMemsetD8(target, 0, 8))
 calls = []
 call = CALL(lambda _: calls.append((ctypes.c_ubyte * 1).from_address(int(target))[0]))
 inner = new_graph()
@@ -59,16 +60,34 @@ graph = end()
 nodes = nodes_of(graph)
 copy = check(cuda.cuGraphMemcpyNodeGetParams(nodes[2]))
 params = check(cuda.cuGraphKernelNodeGetParams(nodes[0]))
-launch(instantiate(graph)); wait()
+same((bytes_of(target, 8), calls), [[0] * 8, []])  # nothing has run
+executable = instantiate(graph)
+for _ in range(2): launch(executable)
+wait()
 same(types_of(graph), [0, 2, 1, 3, 4])
 same(edges_of(graph), [[0, 1], [1, 2], [2, 3], [3, 4]])
-same(calls, [6])
+same(calls, [6, 6])
 same(bytes_of(target, 8), [6] * 4 + [1] * 4)
 same([int(copy.srcMemoryType), int(copy.dstMemoryType), copy.WidthInBytes], [1, 2, 4])
 same(int(params.func) == int(spinner._function), True)
 """
     run(machine, GRAPHS + CAPTURE + code)
-    assert machine.books()[0].clients[0].launches == 2
+    (client,) = machine.books()[0].clients
+    assert (client.launches, client.busy_ns >= 4_000_000) == (4, True)
+
+
+def test_waiting_for_what_is_captured_is_refused_and_spoils_the_capture(machine: Machine) -> None:
+    code = """
+fork = event()
+begin()
+record(fork, stream); wait_for(fork, other)
+same(code(cuda.cuEventQuery(fork)), CAPTURED_EVENT)
+same([status(), status(other)], [1, 1])
+same(code(cuda.cuStreamSynchronize(stream)), STREAM_CAPTURE_UNSUPPORTED)
+same([status(), end_code(), status(other)], [2, STREAM_CAPTURE_INVALIDATED, 0])
+same(code(cuda.cuStreamSynchronize(stream)), 0)
+"""
+    run(machine, GRAPHS + CAPTURE + code)
 
 
 def test_a_fork_that_is_not_joined_ends_in_an_error(machine: Machine) -> None:
