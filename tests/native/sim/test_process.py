@@ -34,29 +34,6 @@ say(child=in_child(family), parent=codes())
     }
 
 
-def test_a_fork_beside_busy_threads_gives_a_child_that_answers(machine: Machine) -> None:
-    code = """
-import threading
-context = open_context()
-def allocate():
-    check(cuda.cuCtxSetCurrent(context))
-    while not enough.is_set():
-        check(cuda.cuMemFree(check(cuda.cuMemAlloc(4096))))
-enough = threading.Event()
-threads = [threading.Thread(target=allocate) for _ in range(3)]
-for thread in threads: thread.start()
-ends = []
-for _ in range(30):
-    if not (child := os.fork()):
-        os._exit(int(cuda.cuInit(0)[0]))
-    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-enough.set()
-for thread in threads: thread.join()
-say(ends=sorted(set(ends)))
-"""
-    assert said_in(machine, code) == {"ends": [NOT_INITIALIZED]}
-
-
 def test_a_cancelled_thread_keeps_no_lock(machine: Machine, compile_program: Compile) -> None:
     program = compile_program(
         "sim_cancelled_thread.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
