@@ -110,9 +110,7 @@ def test_launches_of_an_uneven_kind_are_never_prepaid(
     assert (budget_price_ns != NO_PRICE) == is_prepaid
 
 
-def test_a_full_table_replaces_and_never_gives_another_ones_price(
-    compile_program: Compile,
-) -> None:
+def test_a_full_table_replaces_and_never_gives_another_ones_price(compile_program: Compile) -> None:
     missing, wrong, left = ask(compile_program, "full")
 
     assert (missing, wrong) == (0, 0)

@@ -130,9 +130,7 @@ def test_when_the_server_dies_its_clients_fail_and_the_next_has_a_new_one(
             assert one.step() == RPC_FAILURE
 
 
-def test_after_a_fault_a_server_waits_for_its_clients_and_takes_no_others(
-    control: Control,
-) -> None:
+def test_after_a_fault_a_server_waits_for_its_clients_and_takes_no_others(control: Control) -> None:
     def status() -> str:
         return control.ask(f"get_server_status {server}")
 

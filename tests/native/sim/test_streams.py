@@ -187,9 +187,7 @@ say(done=True)
     assert books.clients[0].launches == 200
 
 
-def test_an_event_of_another_device_holds_back_a_stream(
-    two_gpus: Machine,
-) -> None:
+def test_an_event_of_another_device_holds_back_a_stream(two_gpus: Machine) -> None:
     code = """
 first = Work(stream(), 60_000_000)
 launched = time.monotonic_ns()

@@ -193,9 +193,7 @@ def test_an_uncapped_container_sees_the_drivers_figures_of_its_own_processes(
 
 
 @pytest.mark.virtual
-def test_where_pids_tell_nothing_an_uncapped_container_sees_the_whole_gpu(
-    shared: Shared,
-) -> None:
+def test_where_pids_tell_nothing_an_uncapped_container_sees_the_whole_gpu(shared: Shared) -> None:
     """As in a PID namespace of its own: the driver knows its processes by other numbers."""
     working, idle = shared("working", 100), shared("idle", 100)
     begin(working, working_program(KERNEL_NS))
