@@ -14,7 +14,8 @@
 
 #include "layout.h"
 
-/* Exports a function of this file under one more name. */
+/* Exports a function of this file under one more name. The driver's calls have an address each, by
+ * which programs tell them apart. */
 #define SAME_AS(name, function) __typeof__(function) name __attribute__((alias(#function)))
 
 /* Leaves the function with an error where something holds. */

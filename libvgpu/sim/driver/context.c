@@ -189,7 +189,10 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
     return CUDA_SUCCESS;
 }
 
-SAME_AS(cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2);
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags)
+{
+    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+}
 
 /* ---- created contexts ------------------------------------------------------------------------ */
 
@@ -227,7 +230,10 @@ CUresult cuCtxCreate_v2(CUcontext *context, unsigned int flags, CUdevice ordinal
     return create(context, flags, ordinal, false);
 }
 
-SAME_AS(cuCtxCreate, cuCtxCreate_v2);
+CUresult cuCtxCreate(CUcontext *context, unsigned int flags, CUdevice device)
+{
+    return cuCtxCreate_v2(context, flags, device);
+}
 
 CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int affinity_count,
                         unsigned int flags, CUdevice device)
@@ -266,4 +272,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
     return CUDA_SUCCESS;
 }
 
-SAME_AS(cuCtxDestroy, cuCtxDestroy_v2);
+CUresult cuCtxDestroy(CUcontext context)
+{
+    return cuCtxDestroy_v2(context);
+}

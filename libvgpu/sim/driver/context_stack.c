@@ -83,7 +83,10 @@ CUresult cuCtxPushCurrent_v2(CUcontext context)
     return CUDA_SUCCESS;
 }
 
-SAME_AS(cuCtxPushCurrent, cuCtxPushCurrent_v2);
+CUresult cuCtxPushCurrent(CUcontext context)
+{
+    return cuCtxPushCurrent_v2(context);
+}
 
 CUresult cuCtxPopCurrent_v2(CUcontext *context)
 {
@@ -95,4 +98,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
-SAME_AS(cuCtxPopCurrent, cuCtxPopCurrent_v2);
+CUresult cuCtxPopCurrent(CUcontext *context)
+{
+    return cuCtxPopCurrent_v2(context);
+}

@@ -249,9 +249,10 @@ static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum dire
     TWIN(name##Async##version##_ptsz, \
          (target_type target, source_type source, size_t bytes, CUstream stream), \
          name##Async##version(target, source, bytes, OWN(stream))) \
-    SAME_AS(name##version##_ptds, name##version)
+    TWIN(name##version##_ptds, (target_type target, source_type source, size_t bytes), \
+         name##version(target, source, bytes))
 
-COPIES(cuMemcpy, , cuMemcpyHtoD, CUdeviceptr, CUdeviceptr, EITHER);
-COPIES(cuMemcpyHtoD, _v2, cuMemcpyHtoD, CUdeviceptr, const void *, TO_DEVICE);
-COPIES(cuMemcpyDtoH, _v2, cuMemcpyDtoH, void *, CUdeviceptr, TO_HOST);
-COPIES(cuMemcpyDtoD, _v2, cuMemcpyDtoD, CUdeviceptr, CUdeviceptr, ON_DEVICE);
+COPIES(cuMemcpy, , cuMemcpyHtoD, CUdeviceptr, CUdeviceptr, EITHER)
+COPIES(cuMemcpyHtoD, _v2, cuMemcpyHtoD, CUdeviceptr, const void *, TO_DEVICE)
+COPIES(cuMemcpyDtoH, _v2, cuMemcpyDtoH, void *, CUdeviceptr, TO_HOST)
+COPIES(cuMemcpyDtoD, _v2, cuMemcpyDtoD, CUdeviceptr, CUdeviceptr, ON_DEVICE)

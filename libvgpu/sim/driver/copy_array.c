@@ -72,11 +72,17 @@ CUresult cuMemcpyAtoHAsync_v2(void *target, CUarray source, size_t offset, size_
                     stream, false);
 }
 
-SAME_AS(cuMemcpyDtoA_v2_ptds, cuMemcpyDtoA_v2);
-SAME_AS(cuMemcpyAtoD_v2_ptds, cuMemcpyAtoD_v2);
-SAME_AS(cuMemcpyHtoA_v2_ptds, cuMemcpyHtoA_v2);
-SAME_AS(cuMemcpyAtoH_v2_ptds, cuMemcpyAtoH_v2);
-SAME_AS(cuMemcpyAtoA_v2_ptds, cuMemcpyAtoA_v2);
+TWIN(cuMemcpyDtoA_v2_ptds, (CUarray target, size_t offset, CUdeviceptr source, size_t bytes),
+     cuMemcpyDtoA_v2(target, offset, source, bytes))
+TWIN(cuMemcpyAtoD_v2_ptds, (CUdeviceptr target, CUarray source, size_t offset, size_t bytes),
+     cuMemcpyAtoD_v2(target, source, offset, bytes))
+TWIN(cuMemcpyHtoA_v2_ptds, (CUarray target, size_t offset, const void *source, size_t bytes),
+     cuMemcpyHtoA_v2(target, offset, source, bytes))
+TWIN(cuMemcpyAtoH_v2_ptds, (void *target, CUarray source, size_t offset, size_t bytes),
+     cuMemcpyAtoH_v2(target, source, offset, bytes))
+TWIN(cuMemcpyAtoA_v2_ptds,
+     (CUarray target, size_t target_offset, CUarray source, size_t source_offset, size_t bytes),
+     cuMemcpyAtoA_v2(target, target_offset, source, source_offset, bytes))
 TWIN(cuMemcpyHtoAAsync_v2_ptsz,
      (CUarray target, size_t offset, const void *source, size_t bytes, CUstream stream),
      cuMemcpyHtoAAsync_v2(target, offset, source, bytes, OWN(stream)))

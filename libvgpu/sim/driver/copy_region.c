@@ -191,13 +191,13 @@ CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER *box, CUstream stream)
     return copy_3d_peer(box, stream, false);
 }
 
-SAME_AS(cuMemcpy2D_v2_ptds, cuMemcpy2D_v2);
-SAME_AS(cuMemcpy2DUnaligned_v2_ptds, cuMemcpy2DUnaligned_v2);
+TWIN(cuMemcpy2D_v2_ptds, (const CUDA_MEMCPY2D *box), cuMemcpy2D_v2(box))
+TWIN(cuMemcpy2DUnaligned_v2_ptds, (const CUDA_MEMCPY2D *box), cuMemcpy2DUnaligned_v2(box))
 TWIN(cuMemcpy2DAsync_v2_ptsz, (const CUDA_MEMCPY2D *box, CUstream stream),
      cuMemcpy2DAsync_v2(box, OWN(stream)))
-SAME_AS(cuMemcpy3D_v2_ptds, cuMemcpy3D_v2);
+TWIN(cuMemcpy3D_v2_ptds, (const CUDA_MEMCPY3D *box), cuMemcpy3D_v2(box))
 TWIN(cuMemcpy3DAsync_v2_ptsz, (const CUDA_MEMCPY3D *box, CUstream stream),
      cuMemcpy3DAsync_v2(box, OWN(stream)))
-SAME_AS(cuMemcpy3DPeer_ptds, cuMemcpy3DPeer);
+TWIN(cuMemcpy3DPeer_ptds, (const CUDA_MEMCPY3D_PEER *box), cuMemcpy3DPeer(box))
 TWIN(cuMemcpy3DPeerAsync_ptsz, (const CUDA_MEMCPY3D_PEER *box, CUstream stream),
      cuMemcpy3DPeerAsync(box, OWN(stream)))

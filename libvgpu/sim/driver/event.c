@@ -66,7 +66,10 @@ CUresult cuEventDestroy_v2(CUevent event)
     return CUDA_SUCCESS;
 }
 
-SAME_AS(cuEventDestroy, cuEventDestroy_v2);
+CUresult cuEventDestroy(CUevent event)
+{
+    return cuEventDestroy_v2(event);
+}
 
 /* Tells other processes of a record, unless another thread has made a later one. */
 static void publish_record(struct CUevent_st *event, uint64_t place)
@@ -180,7 +183,10 @@ CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
     return CUDA_SUCCESS;
 }
 
-SAME_AS(cuEventElapsedTime, cuEventElapsedTime_v2);
+CUresult cuEventElapsedTime(float *milliseconds, CUevent start, CUevent end)
+{
+    return cuEventElapsedTime_v2(milliseconds, start, end);
+}
 
 /* Work that is not of this process on this device. */
 struct other_work {

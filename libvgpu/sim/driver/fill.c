@@ -53,9 +53,12 @@ static CUresult fill_rows(CUdeviceptr target, uint64_t pitch_bytes, unsigned int
          (CUdeviceptr target, size_t pitch, type value, size_t width, size_t height, \
           CUstream stream), \
          cuMemsetD2D##bits##Async(target, pitch, value, width, height, OWN(stream))) \
-    SAME_AS(cuMemsetD##bits##_v2_ptds, cuMemsetD##bits##_v2); \
-    SAME_AS(cuMemsetD2D##bits##_v2_ptds, cuMemsetD2D##bits##_v2)
+    TWIN(cuMemsetD##bits##_v2_ptds, (CUdeviceptr target, type value, size_t count), \
+         cuMemsetD##bits##_v2(target, value, count)) \
+    TWIN(cuMemsetD2D##bits##_v2_ptds, \
+         (CUdeviceptr target, size_t pitch, type value, size_t width, size_t height), \
+         cuMemsetD2D##bits##_v2(target, pitch, value, width, height))
 
-FILLS(8, unsigned char);
-FILLS(16, unsigned short);
-FILLS(32, unsigned int);
+FILLS(8, unsigned char)
+FILLS(16, unsigned short)
+FILLS(32, unsigned int)

@@ -175,8 +175,6 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
     return CUDA_SUCCESS;
 }
 
-SAME_AS(cuGraphInstantiateWithParams_ptsz, cuGraphInstantiateWithParams);
-
 /* Uploading needs a stream, which only the form with parameters has. */
 CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
@@ -198,7 +196,11 @@ CUresult cuGraphInstantiate_v2(CUgraphExec *exec, CUgraph graph, CUgraphNode *er
     return result;
 }
 
-SAME_AS(cuGraphInstantiate, cuGraphInstantiate_v2);
+CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error_node, char *log,
+                            size_t log_bytes)
+{
+    return cuGraphInstantiate_v2(exec, graph, error_node, log, log_bytes);
+}
 
 CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags)
 {

@@ -55,7 +55,10 @@ CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags)
                : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
 }
 
-SAME_AS(cuMemHostRegister, cuMemHostRegister_v2);
+CUresult cuMemHostRegister(void *address, size_t bytes, unsigned int flags)
+{
+    return cuMemHostRegister_v2(address, bytes, flags);
+}
 
 CUresult cuMemHostUnregister(void *address)
 {

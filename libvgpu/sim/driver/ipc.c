@@ -51,7 +51,10 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle opaque, unsi
 }
 
 /* The form of before CUDA 11 was the same. */
-SAME_AS(cuIpcOpenMemHandle, cuIpcOpenMemHandle_v2);
+CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigned int flags)
+{
+    return cuIpcOpenMemHandle_v2(address, handle, flags);
+}
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {

@@ -116,7 +116,11 @@ CUresult cuLinkCreate_v2(unsigned int option_count, CUjit_option *options, void 
     return CUDA_SUCCESS;
 }
 
-SAME_AS(cuLinkCreate, cuLinkCreate_v2);
+CUresult cuLinkCreate(unsigned int option_count, CUjit_option *options, void **option_values,
+                      CUlinkState *state)
+{
+    return cuLinkCreate_v2(option_count, options, option_values, state);
+}
 
 CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, size_t bytes,
                           const char *name, unsigned int option_count, CUjit_option *options,
@@ -129,7 +133,12 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, si
     return add(state, type, data, bytes);
 }
 
-SAME_AS(cuLinkAddData, cuLinkAddData_v2);
+CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void *data, size_t bytes,
+                       const char *name, unsigned int option_count, CUjit_option *options,
+                       void **option_values)
+{
+    return cuLinkAddData_v2(state, type, data, bytes, name, option_count, options, option_values);
+}
 
 CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *path,
                           unsigned int option_count, CUjit_option *options, void **option_values)
@@ -147,7 +156,11 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *pa
     return result;
 }
 
-SAME_AS(cuLinkAddFile, cuLinkAddFile_v2);
+CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path,
+                       unsigned int option_count, CUjit_option *options, void **option_values)
+{
+    return cuLinkAddFile_v2(state, type, path, option_count, options, option_values);
+}
 
 CUresult cuLinkComplete(CUlinkState state, void **image, size_t *bytes)
 {

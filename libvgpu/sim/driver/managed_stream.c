@@ -90,7 +90,14 @@ CUresult cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t co
     return check_batch(addresses, sizes, count, flags, handle);
 }
 
-SAME_AS(cuMemDiscardAndPrefetchBatchAsync, cuMemPrefetchBatchAsync);
+CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
+                                           CUmemLocation *locations, size_t *first_indices,
+                                           size_t location_count, unsigned long long flags,
+                                           CUstream stream)
+{
+    return cuMemPrefetchBatchAsync(addresses, sizes, count, locations, first_indices,
+                                   location_count, flags, stream);
+}
 
 /* Which stream may use the memory matters only on devices without concurrent access to it. */
 CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t bytes,

@@ -148,7 +148,10 @@ CUresult cuMemcpyPeer(CUdeviceptr target, CUcontext target_context, CUdeviceptr 
     return cuMemcpyPeerAsync(target, target_context, source, source_context, bytes, NULL);
 }
 
-SAME_AS(cuMemcpyPeer_ptds, cuMemcpyPeer);
+TWIN(cuMemcpyPeer_ptds,
+     (CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context,
+      size_t bytes),
+     cuMemcpyPeer(target, target_context, source, source_context, bytes))
 TWIN(cuMemcpyPeerAsync_ptsz,
      (CUdeviceptr target, CUcontext target_context, CUdeviceptr source, CUcontext source_context,
       size_t bytes, CUstream stream),

@@ -219,7 +219,10 @@ CUresult cuStreamDestroy_v2(CUstream stream)
     return CUDA_SUCCESS;
 }
 
-SAME_AS(cuStreamDestroy, cuStreamDestroy_v2);
+CUresult cuStreamDestroy(CUstream stream)
+{
+    return cuStreamDestroy_v2(stream);
+}
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 

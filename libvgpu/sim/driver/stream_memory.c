@@ -69,7 +69,11 @@ VALUE_ENTRY(cuStreamWaitValue64, CU_STREAM_MEM_OP_WAIT_VALUE_64, cuuint64_t)
 VALUE_ENTRY(cuStreamWriteValue32, CU_STREAM_MEM_OP_WRITE_VALUE_32, cuuint32_t)
 VALUE_ENTRY(cuStreamWriteValue64, CU_STREAM_MEM_OP_WRITE_VALUE_64, cuuint64_t)
 
-SAME_AS(cuStreamBatchMemOp, cuStreamBatchMemOp_v2);
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count,
+                            CUstreamBatchMemOpParams *operations, unsigned int flags)
+{
+    return cuStreamBatchMemOp_v2(stream, count, operations, flags);
+}
 
 TWIN(cuStreamBatchMemOp_ptsz,
      (CUstream stream, unsigned int count, CUstreamBatchMemOpParams *operations,

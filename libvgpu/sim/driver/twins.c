@@ -47,6 +47,9 @@ TWIN(cuStreamGetCaptureInfo_v2_ptsz,
 TWIN(cuEventRecord_ptsz, (CUevent event, CUstream stream), cuEventRecord(event, OWN(stream)))
 TWIN(cuEventRecordWithFlags_ptsz, (CUevent event, CUstream stream, unsigned int flags),
      cuEventRecordWithFlags(event, OWN(stream), flags))
+TWIN(cuGraphInstantiateWithParams_ptsz,
+     (CUgraphExec * exec, CUgraph graph, CUDA_GRAPH_INSTANTIATE_PARAMS *params),
+     cuGraphInstantiateWithParams(exec, graph, params))
 TWIN(cuGraphUpload_ptsz, (CUgraphExec exec, CUstream stream), cuGraphUpload(exec, OWN(stream)))
 TWIN(cuGraphLaunch_ptsz, (CUgraphExec exec, CUstream stream), cuGraphLaunch(exec, OWN(stream)))
 

@@ -85,6 +85,13 @@ def test_a_process_that_waits_for_each_kernel_gets_its_turns_only(machine: Machi
     assert both > 0.95
 
 
+def test_one_process_that_keeps_its_queue_full_has_all(machine: Machine) -> None:
+    share, whole = shares(machine, busy(5_000_000))
+
+    assert share == pytest.approx(1.0, abs=0.001)
+    assert whole <= 1.0
+
+
 def test_nvml_utilisation_follows_the_books(machine: Machine) -> None:
     viewer = """
 import pynvml
@@ -122,3 +129,24 @@ check(cuda.cuEventSynchronize(event))
 say(never=never, early=early, late=int(cuda.cuEventQuery(event)[0]))
 """
     assert said_in(machine, code) == {"never": 0, "early": [600, 600], "late": 0}
+
+
+def test_host_functions_run_after_the_work_in_front_of_them(machine: Machine) -> None:
+    code = """
+open_context()
+spinner = Spinner(50_000_000)
+seen = []
+@ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def note(argument): seen.append(time.monotonic_ns())
+begun = time.monotonic_ns()
+spinner.launch()
+pointer = ctypes.c_void_p(ctypes.cast(note, ctypes.c_void_p).value)
+function = cuda.CUhostFn(_ptr=ctypes.addressof(pointer))
+check(cuda.cuLaunchHostFunc(spinner.stream, function, 0))
+spinner.wait()
+say(calls=len(seen), after=seen[0] - begun)
+"""
+    said = said_in(machine, code)
+
+    assert said["calls"] == 1
+    assert 50_000_000 <= said["after"] < 100_000_000
