@@ -5,7 +5,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from libvgpu.sim.profiles import CALIBRATION
 from libvgpu.sim.spec import format_driver_version
 from support import ROOT, Compile
 from support.shim import native_programs
-from support.shim.slices import Slice, make_slice
+from support.shim.slices import Slice, SliceOf, make_slice
 from support.sim.driver import driver_version
 
 pytest_plugins = [
@@ -120,7 +120,7 @@ def two_gpus(tmp_path: Path) -> Machine:
 
 
 @pytest.fixture
-def slice_of(tmp_path: Path) -> Iterator[Callable[..., Slice]]:
+def slice_of(tmp_path: Path) -> Iterator[SliceOf]:
     """Returns ``slice_of(machine, memory_bytes=…, core_percent=…)``; ends its programs."""
     made: list[Slice] = []
 
@@ -131,3 +131,9 @@ def slice_of(tmp_path: Path) -> Iterator[Callable[..., Slice]]:
     yield make
     for each in made:
         each.close()
+
+
+@pytest.fixture
+def part(machine: Machine, slice_of: SliceOf) -> Slice:
+    """A slice with 1 GiB of `machine`."""
+    return slice_of(machine, memory_bytes=1 << 30)

@@ -71,53 +71,43 @@ class Boxes:
         self.share.close()
 
 
-@exercise(
-    "cuMemcpy2D_v2",
-    "cuMemcpy2D_v2_ptds",
-    "cuMemcpy2DUnaligned_v2",
-    "cuMemcpy2DUnaligned_v2_ptds",
-    "cuMemcpy2DAsync_v2",
-    "cuMemcpy2DAsync_v2_ptsz",
+def _twins(symbol: str) -> tuple[str, str]:
+    return symbol, f"{symbol}_ptsz" if "Async" in symbol else f"{symbol}_ptds"
+
+
+ROWS = (
+    *_twins("cuMemcpy2D_v2"),
+    *_twins("cuMemcpy2DUnaligned_v2"),
+    *_twins("cuMemcpy2DAsync_v2"),
 )
+DEEP_BOXES = (*_twins("cuMemcpy3D_v2"), *_twins("cuMemcpy3DAsync_v2"))
+BETWEEN_CONTEXTS = (*_twins("cuMemcpy3DPeer"), *_twins("cuMemcpy3DPeerAsync"))
+OLD = ("cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy2DAsync", "cuMemcpy3D", "cuMemcpy3DAsync")
+
+
+@exercise(*ROWS)
 def copies_of_rows(driver: Driver) -> None:
     boxes = Boxes(driver)
-    box = boxes.box(FLAT)
-    for symbol in ("cuMemcpy2D_v2", "cuMemcpy2DUnaligned_v2"):
-        for twin in (symbol, f"{symbol}_ptds"):
-            boxes.copied(twin, box)
-    for twin in ("cuMemcpy2DAsync_v2", "cuMemcpy2DAsync_v2_ptsz"):
-        boxes.copied(twin, box)
+    for twin in ROWS:
+        boxes.copied(twin, boxes.box(FLAT))
     boxes.close()
 
 
-@exercise("cuMemcpy3D_v2", "cuMemcpy3D_v2_ptds", "cuMemcpy3DAsync_v2", "cuMemcpy3DAsync_v2_ptsz")
+@exercise(*DEEP_BOXES)
 def copies_of_deep_boxes(driver: Driver) -> None:
     boxes = Boxes(driver)
-    box = boxes.box(DEEP)
-    for twin in (
-        "cuMemcpy3D_v2",
-        "cuMemcpy3D_v2_ptds",
-        "cuMemcpy3DAsync_v2",
-        "cuMemcpy3DAsync_v2_ptsz",
-    ):
-        boxes.copied(twin, box)
+    for twin in DEEP_BOXES:
+        boxes.copied(twin, boxes.box(DEEP))
     boxes.close()
 
 
-@exercise(
-    "cuMemcpy3DPeer", "cuMemcpy3DPeer_ptds", "cuMemcpy3DPeerAsync", "cuMemcpy3DPeerAsync_ptsz"
-)
+@exercise(*BETWEEN_CONTEXTS)
 def copies_of_boxes_between_contexts(driver: Driver) -> None:
     boxes, context = Boxes(driver), c_void_p()
     driver.check("cuCtxGetCurrent", byref(context))
     box = boxes.box(DEEP)
     box.source_context = box.target_context = context
-    for twin in (
-        "cuMemcpy3DPeer",
-        "cuMemcpy3DPeer_ptds",
-        "cuMemcpy3DPeerAsync",
-        "cuMemcpy3DPeerAsync_ptsz",
-    ):
+    for twin in BETWEEN_CONTEXTS:
         boxes.copied(twin, box)
     boxes.close()
 
@@ -134,17 +124,11 @@ def transfers_of_boxes(driver: Driver) -> None:
     boxes.close()
 
 
-@exercise("cuMemcpy2D", "cuMemcpy2DUnaligned", "cuMemcpy2DAsync", "cuMemcpy3D", "cuMemcpy3DAsync")
+@exercise(*OLD)
 def old_copies_of_boxes(driver: Driver) -> None:
     memory = Memory(driver)
     arrays = [memory.array(WIDTH, HEIGHT) for _ in range(2)]
-    for symbol in (
-        "cuMemcpy2D",
-        "cuMemcpy2DUnaligned",
-        "cuMemcpy2DAsync",
-        "cuMemcpy3D",
-        "cuMemcpy3DAsync",
-    ):
+    for symbol in OLD:
         is_deep = "3D" in symbol
         old = _form(c_uint, c_uint, is_deep=is_deep)(width=WIDTH, height=HEIGHT)
         old.source_type = old.target_type = ARRAY

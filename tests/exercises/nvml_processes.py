@@ -22,6 +22,10 @@ ROOM = 4
 NOT_SUPPORTED, INSUFFICIENT_SIZE = 3, 7
 ENABLED = 1
 COMPUTE, GRAPHICS, MPS, ALL = range(4)
+COMPUTE_LISTS, GRAPHICS_LISTS, MPS_LISTS = (
+    tuple(f"nvmlDeviceGet{kind}RunningProcesses{version}" for version in ("", "_v2", "_v3"))
+    for kind in ("Compute", "Graphics", "MPSCompute")
+)
 DETAIL_LIST = "nvmlDeviceGetRunningProcessDetailList"
 
 
@@ -37,8 +41,7 @@ def _listed(driver: Driver, symbol: str, index: int) -> list[tuple[int, int]]:
     return [(info.pid, info.used) for info in infos[: count.value]]
 
 
-def _compute_list(driver: Driver, version: str) -> None:
-    symbol = f"nvmlDeviceGetComputeRunningProcesses{version}"
+def _compute_list(driver: Driver, symbol: str) -> None:
     with some_memory(driver):
         assert _listed(driver, symbol, 0) == [(os.getpid(), driver.used())]
         assert driver.elsewhere(held_elsewhere, symbol) == [[os.getpid(), driver.used()]]
@@ -54,50 +57,38 @@ def _empty_list(driver: Driver, symbol: str) -> None:
         assert _listed(driver, symbol, 0) == []
 
 
-@exercise("nvmlDeviceGetComputeRunningProcesses")
+@exercise(COMPUTE_LISTS[0])
 def compute_list(driver: Driver) -> None:
-    _compute_list(driver, "")
+    _compute_list(driver, COMPUTE_LISTS[0])
 
 
-@exercise("nvmlDeviceGetComputeRunningProcesses_v2")
+@exercise(COMPUTE_LISTS[1])
 def compute_list_v2(driver: Driver) -> None:
-    _compute_list(driver, "_v2")
+    _compute_list(driver, COMPUTE_LISTS[1])
 
 
-@exercise("nvmlDeviceGetComputeRunningProcesses_v3")
+@exercise(COMPUTE_LISTS[2])
 def compute_list_v3(driver: Driver) -> None:
-    _compute_list(driver, "_v3")
+    _compute_list(driver, COMPUTE_LISTS[2])
 
 
-@exercise(
-    "nvmlDeviceGetComputeRunningProcesses",
-    "nvmlDeviceGetComputeRunningProcesses_v2",
-    "nvmlDeviceGetComputeRunningProcesses_v3",
-)
+@exercise(*COMPUTE_LISTS)
 def compute_lists_of_a_gpu_that_is_not_ours(driver: Driver) -> None:
     needs_another_gpu(driver)
-    for version in ("", "_v2", "_v3"):
-        assert _listed(driver, f"nvmlDeviceGetComputeRunningProcesses{version}", 1) == []
+    for symbol in COMPUTE_LISTS:
+        assert _listed(driver, symbol, 1) == []
 
 
-@exercise(
-    "nvmlDeviceGetGraphicsRunningProcesses",
-    "nvmlDeviceGetGraphicsRunningProcesses_v2",
-    "nvmlDeviceGetGraphicsRunningProcesses_v3",
-)
+@exercise(*GRAPHICS_LISTS)
 def graphics_lists(driver: Driver) -> None:
-    for version in ("", "_v2", "_v3"):
-        _empty_list(driver, f"nvmlDeviceGetGraphicsRunningProcesses{version}")
+    for symbol in GRAPHICS_LISTS:
+        _empty_list(driver, symbol)
 
 
-@exercise(
-    "nvmlDeviceGetMPSComputeRunningProcesses",
-    "nvmlDeviceGetMPSComputeRunningProcesses_v2",
-    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
-)
+@exercise(*MPS_LISTS)
 def mps_lists(driver: Driver) -> None:
-    for version in ("", "_v2", "_v3"):
-        _empty_list(driver, f"nvmlDeviceGetMPSComputeRunningProcesses{version}")
+    for symbol in MPS_LISTS:
+        _empty_list(driver, symbol)
 
 
 def _detailed(driver: Driver, counts: dict[int, int]) -> None:

@@ -121,8 +121,7 @@ static void *work(void *argument)
     for (long round = 0; round < worker->rounds; round++) {
         uint64_t index = next_random(worker) % HANDLES;
         switch (next_random(worker) % 4) {
-        case 0:
-        case 1:
+        case 0 ... 1:
             insert(worker, index);
             break;
         case 2:

@@ -62,6 +62,17 @@ CUstream fuzz_stream(void);
 /* A result is as it was before a refusal. */
 void fuzz_untouched(int result, uint64_t value);
 
+/* Keeps a handle that was made, and ends the one that it takes the place of. */
+#define KEEP(result, made, place, end) \
+    do { \
+        fuzz_untouched(result, (uint64_t)(made)); \
+        if ((result) != CUDA_SUCCESS) \
+            break; \
+        if (*(place)) \
+            SAY(end(*(place))); \
+        *(place) = made; \
+    } while (0)
+
 void memory_step(void);
 void memory_forget(void);
 void pool_step(void);

@@ -99,12 +99,7 @@ static void make_mipmap(void)
     CUmipmappedArray made = (CUmipmappedArray)UNTOUCHED, *place = ANY(mipmaps);
     unsigned int levels = one_in(6) ? (unsigned int)roll(80) : 1 + (unsigned int)roll(6);
     int result = SAY(cuMipmappedArrayCreate(&made, &wanted, levels));
-    fuzz_untouched(result, (uint64_t)(uintptr_t)made);
-    if (result != CUDA_SUCCESS)
-        return;
-    if (*place != NULL)
-        SAY(cuMipmappedArrayDestroy(*place));
-    *place = made;
+    KEEP(result, made, place, cuMipmappedArrayDestroy);
 }
 
 /* ---- sparse ones ---- */
@@ -134,12 +129,7 @@ static void make_tiles(void)
         .allocFlags = {.usage = CU_MEM_CREATE_USAGE_TILE_POOL}};
     CUmemGenericAllocationHandle made = UNTOUCHED, *place = ANY(tiles);
     int result = SAY(cuMemCreate(&made, GRANULE, &wanted, 0));
-    fuzz_untouched(result, made);
-    if (result != CUDA_SUCCESS)
-        return;
-    if (*place != 0)
-        SAY(cuMemRelease(*place));
-    *place = made;
+    KEEP(result, made, place, cuMemRelease);
 }
 
 static CUarrayMapInfo tile(bool is_map)
@@ -211,16 +201,13 @@ void array_step(void)
     CUarray *array = ANY(arrays);
     CUmipmappedArray *mipmap = ANY(mipmaps);
     switch (roll(12)) {
-    case 0:
-    case 1:
-    case 2:
+    case 0 ... 2:
         make_array();
         return;
     case 3:
         make_mipmap();
         return;
-    case 4:
-    case 5:
+    case 4 ... 5:
         if (*array != NULL && SAY(cuArrayDestroy(*array)) == CUDA_SUCCESS)
             *array = NULL;
         return;

@@ -35,12 +35,7 @@ static void load_module(void)
     default:
         result = SAY(cuModuleLoadData(&made, image));
     }
-    fuzz_untouched(result, (uint64_t)(uintptr_t)made);
-    if (result != CUDA_SUCCESS)
-        return;
-    if (*place != NULL)
-        SAY(cuModuleUnload(*place));
-    *place = made;
+    KEEP(result, made, place, cuModuleUnload);
 }
 
 /* Without variables: what a library takes is charged some time after its first use. */
@@ -48,12 +43,7 @@ static void load_library(void)
 {
     CUlibrary made = (CUlibrary)UNTOUCHED, *place = ANY(libraries);
     int result = SAY(cuLibraryLoadData(&made, images[2], NULL, NULL, 0, NULL, NULL, 0));
-    fuzz_untouched(result, (uint64_t)(uintptr_t)made);
-    if (result != CUDA_SUCCESS)
-        return;
-    if (*place != NULL)
-        SAY(cuLibraryUnload(*place));
-    *place = made;
+    KEEP(result, made, place, cuLibraryUnload);
 }
 
 static void use_library(CUlibrary library)
@@ -110,8 +100,7 @@ void code_step(void)
     CUmodule *module = ANY(modules);
     CUlibrary *library = ANY(libraries);
     switch (roll(8)) {
-    case 0:
-    case 1:
+    case 0 ... 1:
         load_module();
         return;
     case 2:
@@ -121,8 +110,7 @@ void code_step(void)
     case 3:
         load_library();
         return;
-    case 4:
-    case 5:
+    case 4 ... 5:
         use_library(*library);
         return;
     case 6:

@@ -112,8 +112,7 @@ void context_step(void)
 {
     CUcontext some = *ANY(fuzz.made), popped;
     switch (roll(8)) {
-    case 0:
-    case 1:
+    case 0 ... 1:
         make();
         return;
     case 2:

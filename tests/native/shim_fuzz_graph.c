@@ -155,8 +155,7 @@ static void use(CUgraphExec exec)
 void graph_step(void)
 {
     switch (roll(16)) {
-    case 0:
-    case 1:
+    case 0 ... 1:
         build();
         return;
     case 2:
@@ -168,16 +167,13 @@ void graph_step(void)
     case 4:
         capture();
         return;
-    case 5:
-    case 6:
-    case 7:
+    case 5 ... 7:
         make_executable();
         return;
     case 8:
         SAY(cuDeviceGraphMemTrim((CUdevice)roll(GPUS + 1)));
         return;
-    case 9:
-    case 10:
+    case 9 ... 10:
         SAY(cuMemFreeAsync(*ANY(unfreed), fuzz_stream()));
         return;
     case 11:

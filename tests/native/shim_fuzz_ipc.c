@@ -212,16 +212,14 @@ void ipc_step(void)
 {
     struct message message = {.index = (uint32_t)roll(KEPT)};
     switch (roll(10)) {
-    case 0:
-    case 1:
+    case 0 ... 1:
         send_handle(&message);
         return;
     case 2:
         message.wish = CLOSE;
         ask(&message, -1);
         return;
-    case 3:
-    case 4:
+    case 3 ... 4:
         send_descriptor(&message);
         return;
     case 5:

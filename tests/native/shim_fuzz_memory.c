@@ -232,9 +232,7 @@ void pool_step(void)
     case 4:
         SAY(cuStreamSynchronize(fuzz_stream()));
         return;
-    case 5:
-    case 6:
-    case 7:
+    case 5 ... 7:
         give();
         return;
     default:

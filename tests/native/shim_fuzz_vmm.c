@@ -77,13 +77,8 @@ static void make_team(void)
     CUmulticastObjectProp wanted = {.numDevices = 1 + (unsigned int)roll(2), .size = bytes()};
     CUmemGenericAllocationHandle made = UNTOUCHED, *at = ANY(teams);
     int result = SAY(cuMulticastCreate(&made, &wanted));
-    fuzz_untouched(result, made);
-    if (result != CUDA_SUCCESS)
-        return;
-    if (*at != 0)
-        SAY(cuMemRelease(*at));
-    *at = made;
-    for (unsigned int i = 0; i < wanted.numDevices; i++)
+    KEEP(result, made, at, cuMemRelease);
+    for (unsigned int i = 0; result == CUDA_SUCCESS && i < wanted.numDevices; i++)
         SAY(cuMulticastAddDevice(made, (CUdevice)i));
 }
 
@@ -94,8 +89,7 @@ static void team_step(void)
     case 0:
         make_team();
         return;
-    case 1:
-    case 2:
+    case 1 ... 2:
         SAY(cuMulticastBindMem(team, roll(3) * GRANULE, vmm_any(), roll(2) * GRANULE, bytes(), 0));
         return;
     case 3:
@@ -195,22 +189,16 @@ void vmm_step(void)
 {
     CUmemGenericAllocationHandle found = UNTOUCHED;
     switch (roll(16)) {
-    case 0:
-    case 1:
-    case 2:
+    case 0 ... 2:
         create();
         return;
-    case 3:
-    case 4:
-    case 5:
+    case 3 ... 5:
         SAY(cuMemMap(place(), bytes(), one_in(8) ? GRANULE : 0, vmm_any(), 0));
         return;
-    case 6:
-    case 7:
+    case 6 ... 7:
         SAY(cuMemUnmap(place(), bytes()));
         return;
-    case 8:
-    case 9:
+    case 8 ... 9:
         SAY(cuMemRelease(vmm_any()));
         return;
     case 10:
@@ -219,8 +207,7 @@ void vmm_step(void)
     case 11:
         export_to_itself();
         return;
-    case 12:
-    case 13:
+    case 12 ... 13:
         team_step();
         return;
     default:

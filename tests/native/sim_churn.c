@@ -103,8 +103,7 @@ static void call_rarely(struct churn *churn, struct graphs *graphs, CUstream str
     case 5:
         graphs_update(churn, graphs);
         break;
-    case 6:
-    case 7:
+    case 6 ... 7:
         memory_set_pool(churn);
         break;
     default:

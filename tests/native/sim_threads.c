@@ -105,12 +105,10 @@ static void take(struct worker *worker, struct piece *piece, CUstream stream)
 static void use_event(struct worker *worker, CUstream stream, CUevent event)
 {
     switch (below(worker, 6)) {
-    case 0:
-    case 1:
+    case 0 ... 1:
         TRY(cuEventRecord(event, stream));
         break;
-    case 2:
-    case 3:
+    case 2 ... 3:
         TRY(cuStreamWaitEvent(stream, event, 0));
         break;
     case 4:

@@ -287,8 +287,7 @@ static void step_properly(struct program *program)
             *held = 0;
         }
         break;
-    case 2:
-    case 3:
+    case 2 ... 3:
         if (held != NULL)
             map(slot, *held);
         break;
@@ -325,12 +324,10 @@ static void step_badly(void)
     int number = 1 + (int)roll(4);
     int object = 1 + (int)roll(4);
     switch (roll(9)) {
-    case 0:
-    case 1:
+    case 0 ... 1:
         create(roll(4) > 0 ? 1 + roll(SLOT_BYTES) : 0);
         break;
-    case 2:
-    case 3:
+    case 2 ... 3:
         release(number);
         break;
     case 4:

@@ -1,7 +1,7 @@
 """Programs that a test only waits for."""
 
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,3 +19,15 @@ def run_to_end(command: Sequence[str | Path], **options: Any) -> "subprocess.Com
         command, capture_output=True, text=True, **given
     )
     return ended
+
+
+def printed(
+    *words: str | Path,
+    env: Mapping[str, str] | None = None,
+    told: str | None = None,
+    cwd: Path | None = None,
+) -> str:
+    """Returns what a program printed that was told something and ended well."""
+    ended = run_to_end(words, env=env, input=told, cwd=cwd)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout

@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import gc
 import json
+import linecache
 import os
 import pkgutil
 import runpy
@@ -289,6 +290,8 @@ def _become(words: list[str], env: dict[str, str], cwd: str, fds: list[int]) -> 
     sys.argv = [words[0], *words[2:]]
     if words[0] == "-c":
         names: dict[str, Any] = vars(sys.modules["__main__"])
+        lines = words[1].splitlines(keepends=True)  # which a traceback shows
+        linecache.cache["<string>"] = (len(words[1]), None, lines, "<string>")
         exec(compile(words[1], "<string>", "exec"), names)  # noqa: S102 - what -c runs
     else:
         runpy.run_module(words[1], run_name="__main__", alter_sys=True)

@@ -24,13 +24,12 @@ static int admit(const struct sim_state *state, const struct sim_client_options 
         else
             others++;
     }
-    if (state->compute_mode == COMPUTE_MODE_PROHIBITED)
-        return -EACCES;
-    if (state->compute_mode == COMPUTE_MODE_EXCLUSIVE_PROCESS &&
-        (others || ((mps_clients || options->served) && !options->percentage)))
-        return -EBUSY;
-    if (options->percentage && options->client_limit && mps_clients >= options->client_limit)
-        return -EUSERS;
+    REFUSE_IF(state->compute_mode == COMPUTE_MODE_PROHIBITED, -EACCES);
+    REFUSE_IF(state->compute_mode == COMPUTE_MODE_EXCLUSIVE_PROCESS &&
+                  (others || ((mps_clients || options->served) && !options->percentage)),
+              -EBUSY);
+    REFUSE_IF(options->percentage && options->client_limit && mps_clients >= options->client_limit,
+              -EUSERS);
     return 0;
 }
 
@@ -51,8 +50,7 @@ static int attach_client(struct sim_device *device, struct sim_state *state, voi
     struct attachment *attachment = argument;
     const struct sim_client_options *options = attachment->options;
     uint32_t slot = device->machine->slot;
-    if (state->closed || state->generation != device->generation)
-        return -ENODEV;
+    REFUSE_IF(state->closed || state->generation != device->generation, -ENODEV);
     int error = admit(state, options);
     if (error)
         return error;
@@ -92,8 +90,7 @@ static int attach_locked(struct sim_device *device, const struct sim_client_opti
         return error;
     if (!device->notes)
         device->notes = calloc(SIM_LANES * SIM_QUEUE_DEPTH, sizeof *device->notes);
-    if (!device->notes)
-        return -ENOMEM;
+    REFUSE_IF(!device->notes, -ENOMEM);
     error = sim_device_transact_locked(device, attach_client, &attachment, true);
     if (error)
         return error;
@@ -117,15 +114,14 @@ static int detach_idle(struct sim_device *device, struct sim_state *state, void 
 {
     struct sim_client *client = &state->clients[device->machine->slot];
     (void)argument;
-    if (client->memory_bytes)
-        return -EBUSY;
+    REFUSE_IF(client->memory_bytes, -EBUSY);
     for (uint32_t lane = 0; lane < SIM_LANES; lane++)
-        if (client->lanes_open >> lane & 1 &&
-            client->lanes[lane].head !=
-                __atomic_load_n(
-                    &sim_layout_queue(device->header, device->machine->slot, lane)->tail,
-                    __ATOMIC_ACQUIRE))
-            return -EBUSY;
+        REFUSE_IF(client->lanes_open >> lane & 1 &&
+                      client->lanes[lane].head !=
+                          __atomic_load_n(
+                              &sim_layout_queue(device->header, device->machine->slot, lane)->tail,
+                              __ATOMIC_ACQUIRE),
+                  -EBUSY);
     client->flags &= ~SIM_CLIENT_ATTACHED;
     return 0;
 }
@@ -166,12 +162,12 @@ static int reserve_memory(struct sim_device *device, struct sim_state *state, vo
     const struct reservation *wanted = argument;
     struct sim_client *client = &state->clients[device->machine->slot];
     uint64_t total_bytes = device->header->identity.profile.memory_bytes;
-    if (!(client->flags & SIM_CLIENT_ATTACHED)) /* detached by another thread meanwhile */
-        return -ESRCH;
-    if (wanted->bytes > total_bytes - state->used_bytes ||
-        (wanted->cap_bytes && (client->memory_bytes > wanted->cap_bytes ||
-                               wanted->bytes > wanted->cap_bytes - client->memory_bytes)))
-        return -ENOMEM;
+    REFUSE_IF(!(client->flags & SIM_CLIENT_ATTACHED),
+              -ESRCH); /* detached by another thread meanwhile */
+    REFUSE_IF(wanted->bytes > total_bytes - state->used_bytes ||
+                  (wanted->cap_bytes && (client->memory_bytes > wanted->cap_bytes ||
+                                         wanted->bytes > wanted->cap_bytes - client->memory_bytes)),
+              -ENOMEM);
     state->used_bytes += wanted->bytes;
     if (state->used_bytes > state->peak_bytes)
         state->peak_bytes = state->used_bytes;
@@ -192,8 +188,7 @@ static int release_memory(struct sim_device *device, struct sim_state *state, vo
 {
     uint64_t bytes = *(const uint64_t *)argument;
     struct sim_client *client = &state->clients[device->machine->slot];
-    if (bytes > client->memory_bytes)
-        return -EINVAL;
+    REFUSE_IF(bytes > client->memory_bytes, -EINVAL);
     state->used_bytes -= bytes;
     client->memory_bytes -= bytes;
     return 0;
@@ -257,8 +252,8 @@ int sim_client_back(struct sim_device *device, uint64_t bytes)
     uint64_t cap_bytes = device->machine->header->backing_bytes;
     if (bytes > cap_bytes || backed_on_machine(device->machine) > cap_bytes - bytes) {
         sim_device_transact(device, NULL, NULL, true); /* the dead may have left some */
-        if (bytes > cap_bytes || backed_on_machine(device->machine) > cap_bytes - bytes)
-            return -ENOSPC;
+        REFUSE_IF(bytes > cap_bytes || backed_on_machine(device->machine) > cap_bytes - bytes,
+                  -ENOSPC);
     }
     return sim_device_transact(device, back_memory, &bytes, false);
 }
@@ -267,8 +262,7 @@ static int unback_memory(struct sim_device *device, struct sim_state *state, voi
 {
     uint64_t bytes = *(const uint64_t *)argument;
     struct sim_client *client = &state->clients[device->machine->slot];
-    if (bytes > client->backed_bytes)
-        return -EINVAL;
+    REFUSE_IF(bytes > client->backed_bytes, -EINVAL);
     state->backed_bytes -= bytes;
     client->backed_bytes -= bytes;
     return 0;

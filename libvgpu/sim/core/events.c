@@ -18,8 +18,7 @@ int sim_machine_raise_event(struct sim_machine *machine, uint32_t index, uint32_
                             uint64_t data)
 {
     struct sim_device_header *device = header_of(machine, index);
-    if (!device)
-        return -EINVAL;
+    REFUSE_IF(!device, -EINVAL);
     if (type == SIM_EVENT_ECC_SINGLE)
         __atomic_add_fetch(&device->ecc_corrected, 1, __ATOMIC_RELAXED);
     else if (type == SIM_EVENT_ECC_DOUBLE)
@@ -45,11 +44,9 @@ int sim_machine_read_event(const struct sim_machine *machine, uint32_t index, ui
                            struct sim_event *event)
 {
     struct sim_device_header *device = header_of(machine, index);
-    if (!device)
-        return -EINVAL;
+    REFUSE_IF(!device, -EINVAL);
     const struct sim_event *kept = &device->events[number % SIM_EVENTS_KEPT];
-    if (!number || __atomic_load_n(&kept->number, __ATOMIC_ACQUIRE) != number)
-        return -ENOENT;
+    REFUSE_IF(!number || __atomic_load_n(&kept->number, __ATOMIC_ACQUIRE) != number, -ENOENT);
     *event = *kept;
     __atomic_thread_fence(__ATOMIC_ACQUIRE);
     return __atomic_load_n(&kept->number, __ATOMIC_RELAXED) == number ? 0 : -ENOENT;

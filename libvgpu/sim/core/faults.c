@@ -21,8 +21,7 @@ static void sum_up(struct sim_machine *machine)
 int sim_machine_read_device_faults(const struct sim_machine *machine, uint32_t index,
                                    struct sim_device_faults *faults)
 {
-    if (index >= machine->header->device_count)
-        return -EINVAL;
+    REFUSE_IF(index >= machine->header->device_count, -EINVAL);
     *faults = sim_layout_device(machine->header, index)->faults;
     return 0;
 }
@@ -30,8 +29,7 @@ int sim_machine_read_device_faults(const struct sim_machine *machine, uint32_t i
 int sim_machine_write_device_faults(struct sim_machine *machine, uint32_t index,
                                     const struct sim_device_faults *faults)
 {
-    if (index >= machine->header->device_count)
-        return -EINVAL;
+    REFUSE_IF(index >= machine->header->device_count, -EINVAL);
     sim_layout_device(machine->header, index)->faults = *faults;
     sum_up(machine);
     return 0;

@@ -49,9 +49,9 @@ int sim_machine_create(const char *directory, const char *identifier,
                        const struct sim_device_identity *gpus, uint32_t gpu_count)
 {
     char path[4096], draft[4096];
-    if (gpu_count == 0 || gpu_count > SIM_MAX_GPUS ||
-        strlen(identifier) >= sizeof(((struct sim_machine_header *)0)->identifier))
-        return -EINVAL;
+    REFUSE_IF(gpu_count == 0 || gpu_count > SIM_MAX_GPUS ||
+                  strlen(identifier) >= sizeof(((struct sim_machine_header *)0)->identifier),
+              -EINVAL);
     uint32_t count = gpu_count;
     for (uint32_t i = 0; i < gpu_count; i++)
         count += gpus[i].mig_profile_count ? SIM_MIG_SLOTS : 0;
@@ -140,8 +140,7 @@ static int map_machine(struct sim_machine *machine)
         return -errno;
     machine->file_device = status.st_dev;
     machine->file_inode = status.st_ino;
-    if ((uint64_t)status.st_size < SIM_PAGE + SIM_DEVICE_BYTES)
-        return -EPROTO;
+    REFUSE_IF((uint64_t)status.st_size < SIM_PAGE + SIM_DEVICE_BYTES, -EPROTO);
     void *base =
         mmap(NULL, (size_t)status.st_size, PROT_READ | PROT_WRITE, MAP_SHARED, machine->file, 0);
     if (base == MAP_FAILED)
@@ -173,9 +172,9 @@ int sim_machine_peek_version(const char *directory, uint32_t *driver_version)
         return -errno;
     ssize_t bytes = pread(file, &header, sizeof header, 0);
     close(file);
-    if (bytes != (ssize_t)sizeof header || header.magic != SIM_MAGIC ||
-        header.layout_version != SIM_LAYOUT_VERSION)
-        return -EPROTO;
+    REFUSE_IF(bytes != (ssize_t)sizeof header || header.magic != SIM_MAGIC ||
+                  header.layout_version != SIM_LAYOUT_VERSION,
+              -EPROTO);
     *driver_version = header.driver_version;
     return 0;
 }
@@ -329,8 +328,7 @@ struct sim_device *sim_machine_device(struct sim_machine *machine, uint32_t inde
 int sim_machine_identity(const struct sim_machine *machine, uint32_t index,
                          struct sim_device_identity *identity)
 {
-    if (index >= machine->header->device_count)
-        return -EINVAL;
+    REFUSE_IF(index >= machine->header->device_count, -EINVAL);
     *identity = machine->devices[index].header->identity;
     return 0;
 }

@@ -14,6 +14,17 @@
 
 #include "layout.h"
 
+/* Exports a function of this file under one more name. The driver's calls have an address each, by
+ * which programs tell them apart. */
+#define SAME_AS(name, function) __typeof__(function) name __attribute__((alias(#function)))
+
+/* Leaves the function with an error where something holds. */
+#define REFUSE_IF(condition, error) \
+    do { \
+        if (condition) \
+            return error; \
+    } while (0)
+
 /* Called under the device's mutex when an operation submitted with a note is found done. Those of
  * different lanes are found in any order, whichever was done first. */
 typedef void (*sim_done_function)(void *note, uint64_t place, uint64_t at_ns);

@@ -25,8 +25,7 @@
 
 static int lock_gpu(struct sim_machine *machine, uint32_t gpu)
 {
-    if (sim_mig_mode(machine, gpu) < 0)
-        return -ENOTSUP;
+    REFUSE_IF(sim_mig_mode(machine, gpu) < 0, -ENOTSUP);
     int file = open(machine->path, O_RDWR | O_CLOEXEC);
     if (file < 0)
         return -errno;
@@ -53,8 +52,7 @@ static int close_idle(struct sim_device *device, struct sim_state *state, void *
     (void)device;
     (void)argument;
     for (uint32_t i = 0; i < state->client_limit; i++)
-        if (state->clients[i].flags & SIM_CLIENT_ATTACHED)
-            return -EBUSY;
+        REFUSE_IF(state->clients[i].flags & SIM_CLIENT_ATTACHED, -EBUSY);
     state->closed = 1;
     return 0;
 }
@@ -135,11 +133,10 @@ static int create_locked(struct sim_machine *machine, uint32_t gpu, uint32_t pro
 {
     const struct sim_device_identity *identity = mig_identity(machine, gpu);
     uint64_t word = mig_word(machine, gpu);
-    if (!(word & MIG_ON))
-        return -ENOTSUP;
-    if (profile >= identity->mig_profile_count || start >= SIM_MIG_SLICES ||
-        (start >= 0 && !(identity->mig_profiles[profile].starts >> start & 1)))
-        return -EINVAL;
+    REFUSE_IF(!(word & MIG_ON), -ENOTSUP);
+    REFUSE_IF(profile >= identity->mig_profile_count || start >= SIM_MIG_SLICES ||
+                  (start >= 0 && !(identity->mig_profiles[profile].starts >> start & 1)),
+              -EINVAL);
     uint32_t occupied = mig_occupied(machine, gpu, word);
     if (start >= 0) /* leave it no other place */
         occupied |= ~mig_mask((uint32_t)start, identity->mig_profiles[profile].size);
@@ -174,8 +171,7 @@ static int random_uuid(char uuid[64])
     ssize_t had = file < 0 ? -1 : read(file, b, sizeof b);
     if (file >= 0)
         close(file);
-    if (had != (ssize_t)sizeof b)
-        return -EIO;
+    REFUSE_IF(had != (ssize_t)sizeof b, -EIO);
     b[6] = (b[6] & 0x0f) | 0x40; /* version 4 */
     b[8] = (b[8] & 0x3f) | 0x80;
     snprintf(uuid, 64, "MIG-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
@@ -211,10 +207,8 @@ static int create_compute_locked(struct sim_machine *machine, uint32_t gpu, uint
 {
     uint64_t word = mig_word(machine, gpu);
     uint32_t byte = slot < SIM_MIG_SLOTS ? mig_byte(word, slot) : 0;
-    if (!mig_is_used(byte))
-        return -ENOENT;
-    if (byte & MIG_COMPUTE)
-        return -EEXIST;
+    REFUSE_IF(!mig_is_used(byte), -ENOENT);
+    REFUSE_IF(byte & MIG_COMPUTE, -EEXIST);
     struct sim_device *device = &machine->devices[mig_room(machine, gpu, slot)];
     int error = fill_identity(machine, gpu, byte, &device->header->identity);
     if (!error)
@@ -238,10 +232,8 @@ static int destroy_locked(struct sim_machine *machine, uint32_t gpu, uint32_t sl
 {
     uint64_t word = mig_word(machine, gpu);
     uint32_t byte = slot < SIM_MIG_SLOTS ? mig_byte(word, slot) : 0;
-    if (!mig_is_used(byte) || (compute && !(byte & MIG_COMPUTE)))
-        return -ENOENT;
-    if (!compute && byte & MIG_COMPUTE)
-        return -EBUSY;
+    REFUSE_IF(!mig_is_used(byte) || (compute && !(byte & MIG_COMPUTE)), -ENOENT);
+    REFUSE_IF(!compute && byte & MIG_COMPUTE, -EBUSY);
     int error = compute ? close_device(&machine->devices[mig_room(machine, gpu, slot)]) : 0;
     if (!error)
         publish(machine, gpu, mig_with_byte(word, slot, compute ? byte & ~MIG_COMPUTE : 0));

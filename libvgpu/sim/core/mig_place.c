@@ -39,8 +39,7 @@ int sim_mig_place(const struct sim_mig_profile *profiles, uint32_t count, uint32
     const struct sim_mig_profile *profile = &profiles[wanted];
     int best = -ENOSPC;
     uint32_t fewest = UINT32_MAX;
-    if (existing >= profile->instances)
-        return -ENOSPC;
+    REFUSE_IF(existing >= profile->instances, -ENOSPC);
     for (uint32_t start = 0; start < SIM_MIG_SLICES; start++) {
         if (!fits(profile, start, occupied))
             continue;

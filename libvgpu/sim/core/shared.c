@@ -61,12 +61,10 @@ static int export_memory(struct sim_device *device, struct sim_state *state, voi
 {
     struct sharing *sharing = argument;
     uint32_t slot = device->machine->slot;
-    if (sharing->bytes > state->clients[slot].memory_bytes)
-        return -EINVAL;
+    REFUSE_IF(sharing->bytes > state->clients[slot].memory_bytes, -EINVAL);
     struct sim_shared *shared = find_shared(state, 0);
     if (!shared) {
-        if (state->shared_limit >= SIM_SHARED_SLOTS)
-            return -ENOSPC;
+        REFUSE_IF(state->shared_limit >= SIM_SHARED_SLOTS, -ENOSPC);
         shared = &state->shared[state->shared_limit++];
     }
     *shared = (struct sim_shared){
@@ -90,8 +88,7 @@ static int hold_memory(struct sim_device *device, struct sim_state *state, void 
     struct sharing *sharing = argument;
     uint32_t slot = device->machine->slot;
     struct sim_shared *shared = find_shared(state, sharing->identifier);
-    if (!shared || !sharing->identifier)
-        return -ENOENT;
+    REFUSE_IF(!shared || !sharing->identifier, -ENOENT);
     shared->holders[slot / BITS] |= 1ull << slot % BITS;
     sharing->bytes = shared->bytes;
     return 0;
@@ -110,8 +107,7 @@ static int drop_memory(struct sim_device *device, struct sim_state *state, void 
 {
     struct sim_shared *shared = find_shared(state, *(const uint64_t *)argument);
     uint32_t slot = device->machine->slot;
-    if (!shared || !shared->identifier || !holds(shared, slot))
-        return -ENOENT;
+    REFUSE_IF(!shared || !shared->identifier || !holds(shared, slot), -ENOENT);
     drop_holder(state, shared, slot);
     return 0;
 }

@@ -81,12 +81,11 @@ CUresult array_check_form(const CUDA_ARRAY3D_DESCRIPTOR *form, bool mipmapped)
                                CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER |
                                CUDA_ARRAY3D_DEPTH_TEXTURE | CUDA_ARRAY3D_COLOR_ATTACHMENT;
     bool flat = form->Height && !form->Depth;
-    if (form->Flags & ~(known | later | elsewhere) || !extent_is_good(form, mipmapped) ||
-        (form->Flags & CUDA_ARRAY3D_TEXTURE_GATHER && !flat) || (form->Flags & later) == later ||
-        (array_is_sparse(form) && (!form->Height || form->Flags & CUDA_ARRAY3D_CUBEMAP)))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (form->Flags & elsewhere)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    INVALID_IF(form->Flags & ~(known | later | elsewhere) || !extent_is_good(form, mipmapped) ||
+               (form->Flags & CUDA_ARRAY3D_TEXTURE_GATHER && !flat) ||
+               (form->Flags & later) == later ||
+               (array_is_sparse(form) && (!form->Height || form->Flags & CUDA_ARRAY3D_CUBEMAP)));
+    REFUSE_IF(form->Flags & elsewhere, CUDA_ERROR_NOT_SUPPORTED);
     if (array_element_bytes(form->Format, form->NumChannels))
         return CUDA_SUCCESS;
     /* block-compressed, planar and normalised formats: every one has a larger number than these */
@@ -113,8 +112,7 @@ uint64_t array_cost(const struct CUarray_st *levels, uint32_t level_count)
 
 CUresult array_check(const struct CUarray_st *array)
 {
-    if (!array || array->magic != MAGIC_ARRAY)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!array || array->magic != MAGIC_ARRAY, CUDA_ERROR_INVALID_HANDLE);
     struct allocation found;
     if (array->mappings)
         return array_mappings_alive(array->mappings) ? CUDA_SUCCESS
@@ -132,16 +130,14 @@ static bool lies_in(uint64_t start, uint64_t count, uint64_t end)
 CUresult array_region(const struct CUarray_st *array, const struct copy_operand *operand,
                       const struct copy_extent *extent, struct region *region)
 {
-    if (array_check(array) != CUDA_SUCCESS)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(array_check(array) != CUDA_SUCCESS);
     const CUDA_ARRAY3D_DESCRIPTOR *form = &array->form;
-    if (operand->x_bytes % array->element_bytes || extent->width_bytes % array->element_bytes ||
+    INVALID_IF(
+        operand->x_bytes % array->element_bytes || extent->width_bytes % array->element_bytes ||
         !lies_in(operand->x_bytes, extent->width_bytes, form->Width * array->element_bytes) ||
         !lies_in(operand->y, extent->height, form->Height ? form->Height : 1) ||
-        !lies_in(operand->z, extent->depth, form->Depth ? form->Depth : 1))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (array->mappings)
-        return CUDA_ERROR_NOT_SUPPORTED; /* bytes that are not modelled */
+        !lies_in(operand->z, extent->depth, form->Depth ? form->Depth : 1));
+    REFUSE_IF(array->mappings, CUDA_ERROR_NOT_SUPPORTED); /* bytes that are not modelled */
     *region = (struct region){
         .address = array->address + operand->z * array->slice_bytes +
                    operand->y * array->pitch_bytes + operand->x_bytes,
@@ -159,10 +155,7 @@ CUresult array_region(const struct CUarray_st *array, const struct copy_operand 
 static CUresult take_memory(struct CUarray_st *array)
 {
     struct allocation found;
-    CUresult result =
-        memory_allocate(array->context, array->bytes, ALLOCATION_ARRAY, &array->address);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(memory_allocate(array->context, array->bytes, ALLOCATION_ARRAY, &array->address));
     memory_find(array->address, 1, &found);
     array->allocation_id = found.id;
     return CUDA_SUCCESS;
@@ -181,8 +174,7 @@ static CUresult create(CUarray *handle, const CUDA_ARRAY3D_DESCRIPTOR *form)
     if (result != CUDA_SUCCESS)
         return result;
     struct CUarray_st *array = calloc(1, sizeof *array);
-    if (!array)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!array, CUDA_ERROR_OUT_OF_MEMORY);
     array->context = context;
     array_lay_out(array, form);
     if (!array_maps_later(form))
@@ -207,8 +199,7 @@ CUresult cuArray3DCreate_v2(CUarray *array, const CUDA_ARRAY3D_DESCRIPTOR *form)
 CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *form)
 {
     DRIVER_CHECK();
-    if (!form)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!form);
     CUDA_ARRAY3D_DESCRIPTOR deep = {.Width = form->Width,
                                     .Height = form->Height,
                                     .Format = form->Format,
@@ -218,10 +209,9 @@ CUresult cuArrayCreate_v2(CUarray *array, const CUDA_ARRAY_DESCRIPTOR *form)
 
 CUresult cuArrayDestroy(CUarray array)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!array || array->magic != MAGIC_ARRAY || array->level)
-        return CUDA_ERROR_INVALID_HANDLE; /* a level goes with its mipmapped array */
+    CURRENT_CONTEXT(context);
+    /* a level goes with its mipmapped array */
+    REFUSE_IF(!array || array->magic != MAGIC_ARRAY || array->level, CUDA_ERROR_INVALID_HANDLE);
     CHECK(capture_check_unsafe());
     CHECK(stream_calls_settle());
     CUresult result = array_check(array);
@@ -237,27 +227,23 @@ CUresult cuArrayDestroy(CUarray array)
 CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR *form, CUarray array)
 {
     DRIVER_CHECK();
-    if (!form)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = array_check(array);
-    if (result == CUDA_SUCCESS)
-        *form = array->form;
-    return result;
+    INVALID_IF(!form);
+    CHECK(array_check(array));
+    *form = array->form;
+    return CUDA_SUCCESS;
 }
 
 /* Of an array with more than two extents it tells two: what a real driver says is not written. */
 CUresult cuArrayGetDescriptor_v2(CUDA_ARRAY_DESCRIPTOR *form, CUarray array)
 {
     CUDA_ARRAY3D_DESCRIPTOR deep;
-    if (!form)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = cuArray3DGetDescriptor_v2(&deep, array);
-    if (result == CUDA_SUCCESS)
-        *form = (CUDA_ARRAY_DESCRIPTOR){.Width = deep.Width,
-                                        .Height = deep.Height,
-                                        .Format = deep.Format,
-                                        .NumChannels = deep.NumChannels};
-    return result;
+    INVALID_IF(!form);
+    CHECK(cuArray3DGetDescriptor_v2(&deep, array));
+    *form = (CUDA_ARRAY_DESCRIPTOR){.Width = deep.Width,
+                                    .Height = deep.Height,
+                                    .Format = deep.Format,
+                                    .NumChannels = deep.NumChannels};
+    return CUDA_SUCCESS;
 }
 
 /* There are no planar formats here, and for all others this is the documented answer. */

@@ -218,19 +218,16 @@ static CUresult prepare_locked(const CUarrayMapInfo *operation, const struct dri
     uint64_t bytes = array_cost(levels, level_count), step_bytes = DRIVER_ALLOCATION_ROUND;
     step->box = (struct tile_box){.width = 1, .height = 1, .depth = 1};
     if (sparse) {
-        if (!array_tile_box(operation, levels, level_count, &step->box))
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!array_tile_box(operation, levels, level_count, &step->box));
         step_bytes = ARRAY_TILE_BYTES;
         bytes = step->box.width * step->box.height * step->box.depth * ARRAY_TILE_BYTES;
     }
-    if (operation->flags || operation->reserved[0] || operation->reserved[1] ||
-        operation->deviceBitMask != 1u << device->ordinal)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(operation->flags || operation->reserved[0] || operation->reserved[1] ||
+               operation->deviceBitMask != 1u << device->ordinal);
     if (operation->memOperationType == CU_MEM_OPERATION_TYPE_MAP) {
         struct physical *physical =
             operation->offset % step_bytes ? NULL : tile_pool_locked(operation, device, bytes);
-        if (!physical)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!physical);
         if (!make_tiles_locked(&step->tiles, &step->box, physical)) {
             drop_all_locked(&step->tiles);
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -245,17 +242,13 @@ static CUresult prepare_locked(const CUarrayMapInfo *operation, const struct dri
 
 CUresult cuMemMapArrayAsync(CUarrayMapInfo *operations, unsigned int count, CUstream handle)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!operations || count == 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    CUresult result = CUDA_SUCCESS;
+    INVALID_IF(!operations || count == 0);
     if (stream_capture(stream))
         return capture_refuse(stream);
     struct batch *batch = calloc(1, sizeof *batch + count * sizeof batch->steps[0]);
-    if (!batch)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!batch, CUDA_ERROR_OUT_OF_MEMORY);
     pthread_mutex_lock(&vmm_mutex);
     while (result == CUDA_SUCCESS && batch->count < count) {
         result = prepare_locked(&operations[batch->count], stream->context->device,

@@ -5,10 +5,8 @@
 static CUresult requirements_of(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements, CUdevice device,
                                 const struct CUarray_st *levels, uint32_t level_count)
 {
-    if (!requirements || !(levels[0].form.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!requirements || !(levels[0].form.Flags & CUDA_ARRAY3D_DEFERRED_MAPPING));
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     *requirements = (CUDA_ARRAY_MEMORY_REQUIREMENTS){.size = array_cost(levels, level_count),
                                                      .alignment = DRIVER_ALLOCATION_ROUND};
     return CUDA_SUCCESS;
@@ -18,27 +16,23 @@ CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requiremen
                                       CUdevice device)
 {
     DRIVER_CHECK();
-    CUresult result = array_check(array);
-    if (result == CUDA_SUCCESS && array->level)
-        result = CUDA_ERROR_INVALID_VALUE;
-    return result == CUDA_SUCCESS ? requirements_of(requirements, device, array, 1) : result;
+    CHECK(array_check(array));
+    INVALID_IF(array->level);
+    return requirements_of(requirements, device, array, 1);
 }
 
 CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS *requirements,
                                                CUmipmappedArray mipmap, CUdevice device)
 {
     DRIVER_CHECK();
-    CUresult result = mipmap_check(mipmap);
-    return result == CUDA_SUCCESS
-               ? requirements_of(requirements, device, mipmap->levels, mipmap->level_count)
-               : result;
+    CHECK(mipmap_check(mipmap));
+    return requirements_of(requirements, device, mipmap->levels, mipmap->level_count);
 }
 
 static CUresult properties_of(CUDA_ARRAY_SPARSE_PROPERTIES *properties,
                               const struct CUarray_st *levels, uint32_t level_count)
 {
-    if (!properties || !array_is_sparse(&levels[0].form))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!properties || !array_is_sparse(&levels[0].form));
     struct tile_layout layout = array_tile_layout(levels, level_count);
     *properties = (CUDA_ARRAY_SPARSE_PROPERTIES){
         .tileExtent = {.width = layout.width, .height = layout.height, .depth = layout.depth},
@@ -52,17 +46,15 @@ static CUresult properties_of(CUDA_ARRAY_SPARSE_PROPERTIES *properties,
 CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *properties, CUarray array)
 {
     DRIVER_CHECK();
-    CUresult result = array_check(array);
-    if (result == CUDA_SUCCESS && array->level)
-        result = CUDA_ERROR_INVALID_VALUE;
-    return result == CUDA_SUCCESS ? properties_of(properties, array, 1) : result;
+    CHECK(array_check(array));
+    INVALID_IF(array->level);
+    return properties_of(properties, array, 1);
 }
 
 CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES *properties,
                                              CUmipmappedArray mipmap)
 {
     DRIVER_CHECK();
-    CUresult result = mipmap_check(mipmap);
-    return result == CUDA_SUCCESS ? properties_of(properties, mipmap->levels, mipmap->level_count)
-                                  : result;
+    CHECK(mipmap_check(mipmap));
+    return properties_of(properties, mipmap->levels, mipmap->level_count);
 }

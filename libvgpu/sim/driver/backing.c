@@ -144,8 +144,7 @@ static CUresult claim_locked(struct allocation *allocation, const struct region 
     uint64_t missing_bytes = walk(backing, base_of(allocation), region, false);
     if (missing_bytes == 0)
         return CUDA_SUCCESS;
-    if (backing->bytes == 0 && !begin_backing(allocation, backing))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(backing->bytes == 0 && !begin_backing(allocation, backing), CUDA_ERROR_OUT_OF_MEMORY);
     if (sim_client_back(backing->device->device, missing_bytes) != 0) {
         tell_once();
         return CUDA_ERROR_OUT_OF_MEMORY;

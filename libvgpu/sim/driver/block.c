@@ -223,8 +223,8 @@ CUresult block_take(struct CUctx_st *context, uint64_t bytes, bool charged, stru
     bool small = charged && bytes <= calibration->small_bytes &&
                  round_up(bytes, UNIT_BYTES) <= calibration->block_bytes;
     uint64_t whole_bytes = small ? calibration->block_bytes : block_round(context->device, bytes);
-    if (whole_bytes < bytes || (charged && memory_fails(context->device)))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(whole_bytes < bytes || (charged && memory_fails(context->device)),
+              CUDA_ERROR_OUT_OF_MEMORY);
     pthread_mutex_lock(&block_mutex);
     struct block *found = small ? find_slab_locked(context, units, &first) : NULL;
     *moved = found ? 0 : whole_bytes;
@@ -239,8 +239,7 @@ CUresult block_take(struct CUctx_st *context, uint64_t bytes, bool charged, stru
     if (found && small)
         mark(found, first, units, true);
     pthread_mutex_unlock(&block_mutex);
-    if (!found)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!found, CUDA_ERROR_OUT_OF_MEMORY);
     *block = found;
     *address = found->address + first * UNIT_BYTES;
     return CUDA_SUCCESS;

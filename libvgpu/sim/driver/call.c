@@ -47,8 +47,9 @@ bool stream_calls_pending(void)
 CUresult stream_calls_settle(void)
 {
     const struct timespec pause = {.tv_nsec = SETTLE_PAUSE_NS};
-    if (own_caller) /* it would wait for itself; functions may not call the driver */
-        return CUDA_ERROR_NOT_PERMITTED;
+    REFUSE_IF(
+        own_caller,
+        CUDA_ERROR_NOT_PERMITTED); /* it would wait for itself; functions may not call the driver */
     while (stream_calls_pending())
         nanosleep(&pause, NULL);
     return CUDA_SUCCESS;
@@ -148,8 +149,7 @@ CUresult stream_call(struct CUstream_st *stream, stream_function function, void 
 {
     struct caller *caller = caller_of(stream);
     struct call *call = caller ? malloc(sizeof *call) : NULL;
-    if (!call)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!call, CUDA_ERROR_OUT_OF_MEMORY);
     struct sim_submission event = {.kind = SIM_OPERATION_EVENT};
     struct sim_submission gate = {.kind = SIM_OPERATION_GATE};
     *call = (struct call){.function = function, .argument = argument};

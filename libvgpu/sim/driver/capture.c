@@ -13,8 +13,7 @@ static __thread unsigned int
 
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode *mode)
 {
-    if (!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!mode || (unsigned int)*mode > CU_STREAM_CAPTURE_MODE_RELAXED);
     CUstreamCaptureMode before = thread_mode;
     thread_mode = *mode;
     *mode = before;
@@ -260,18 +259,16 @@ static CUresult wait_event_locked(struct CUstream_st *stream, struct CUevent_st 
     struct capture *capture = event_capture(event); /* a record outside of captures clears it */
     if (stream->capture == &capture_implicit)
         return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-    if (!capture && !stream->capture) /* one of them was captured a moment ago */
-        return CUDA_ERROR_CAPTURED_EVENT;
+    /* one of them was captured a moment ago */
+    REFUSE_IF(!capture && !stream->capture, CUDA_ERROR_CAPTURED_EVENT);
     if (!capture) /* a capture would depend on work outside */
         return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
-    if (!under_way_locked(capture, event->capture_id))
-        return CUDA_ERROR_CAPTURED_EVENT;
+    REFUSE_IF(!under_way_locked(capture, event->capture_id), CUDA_ERROR_CAPTURED_EVENT);
     if (stream->capture && stream->capture != capture) {
         capture->spoilt = true;
         return refuse_locked(stream, CUDA_ERROR_STREAM_CAPTURE_MERGE);
     }
-    if (capture->spoilt)
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    REFUSE_IF(capture->spoilt, CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
     if (stream == &stream->context->legacy) { /* which can never be captured */
         capture->spoilt = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;

@@ -28,16 +28,16 @@ static CUresult add(struct CUstream_st *stream, struct graph_node *work)
 CUresult capture_add(struct CUstream_st *stream, const struct graph_node *node)
 {
     struct graph_node work = *node;
-    CUresult result = graph_work_complete(&work, stream->context);
-    return result == CUDA_SUCCESS ? add(stream, &work) : result;
+    CHECK(graph_work_complete(&work, stream->context));
+    return add(stream, &work);
 }
 
 CUresult capture_add_host(struct CUstream_st *stream, CUhostFn function, void *argument)
 {
     struct graph_node work;
     CUDA_HOST_NODE_PARAMS params = {function, argument};
-    CUresult result = graph_describe_host(&params, &work);
-    return result == CUDA_SUCCESS ? add(stream, &work) : result;
+    CHECK(graph_describe_host(&params, &work));
+    return add(stream, &work);
 }
 
 CUresult capture_add_batch(struct CUstream_st *stream, CUstreamBatchMemOpParams *operations,
@@ -46,8 +46,8 @@ CUresult capture_add_batch(struct CUstream_st *stream, CUstreamBatchMemOpParams 
     struct graph_node work;
     CUDA_BATCH_MEM_OP_NODE_PARAMS params = {
         .ctx = stream->context, .count = count, .paramArray = operations};
-    CUresult result = graph_describe_batch(&params, &work);
-    return result == CUDA_SUCCESS ? add(stream, &work) : result;
+    CHECK(graph_describe_batch(&params, &work));
+    return add(stream, &work);
 }
 
 CUresult capture_add_launch(struct CUstream_st *stream, const struct CUgraph_st *graph)
@@ -98,8 +98,8 @@ static CUresult add_event(struct CUstream_st *stream, CUgraphNodeType type,
                           struct CUevent_st *event)
 {
     struct graph_node work;
-    CUresult result = graph_describe_event(type, event, &work);
-    return result == CUDA_SUCCESS ? add(stream, &work) : result;
+    CHECK(graph_describe_event(type, event, &work));
+    return add(stream, &work);
 }
 
 CUresult capture_add_event_record(struct CUstream_st *stream, struct CUevent_st *event)

@@ -7,14 +7,10 @@
 static CUresult begin(CUstream handle, struct CUgraph_st *graph, const CUgraphNode *dependencies,
                       const CUgraphEdgeData *data, size_t count, CUstreamCaptureMode mode)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if ((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (stream == &stream->context->legacy)
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    RESOLVE_STREAM(stream, handle);
+    CUresult result = CUDA_SUCCESS;
+    INVALID_IF((unsigned int)mode > CU_STREAM_CAPTURE_MODE_RELAXED);
+    REFUSE_IF(stream == &stream->context->legacy, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     struct capture *capture = calloc(1, sizeof *capture);
     struct CUgraph_st *made = graph ? graph : graph_new();
     if (!capture || !made)
@@ -59,12 +55,10 @@ CUresult cuStreamBeginCapture(CUstream stream)
 static CUresult check_nodes(const struct CUgraph_st *graph, const CUgraphNode *nodes,
                             const CUgraphEdgeData *data, size_t count)
 {
-    if (count && !nodes)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(count && !nodes);
     for (size_t i = 0; i < count; i++) {
         struct graph_node *node = graph_node_of(nodes[i]);
-        if (!node || node->links.graph != graph)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!node || node->links.graph != graph);
         CHECK(data ? graph_check_edge(node, NULL, &data[i]) : CUDA_SUCCESS);
     }
     return CUDA_SUCCESS;
@@ -75,10 +69,9 @@ CUresult cuStreamBeginCaptureToGraph(CUstream stream, CUgraph graph,
                                      size_t count, CUstreamCaptureMode mode)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(graph) || graph->capturing)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_nodes(graph, dependencies, data, count);
-    return result == CUDA_SUCCESS ? begin(stream, graph, dependencies, data, count, mode) : result;
+    INVALID_IF(!graph_is_graph(graph) || graph->capturing);
+    CHECK(check_nodes(graph, dependencies, data, count));
+    return begin(stream, graph, dependencies, data, count, mode);
 }
 
 static bool all_joined(const struct capture *capture)
@@ -94,23 +87,19 @@ static bool all_joined(const struct capture *capture)
 static CUresult check_end_locked(const struct CUstream_st *stream)
 {
     const struct capture *capture = stream->capture;
-    if (capture == &capture_implicit)
-        return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-    if (!capture)
-        return CUDA_ERROR_ILLEGAL_STATE;
-    if (capture->branches[0].stream != stream)
-        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-        !pthread_equal(capture->thread, pthread_self()))
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    REFUSE_IF(capture == &capture_implicit, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    REFUSE_IF(!capture, CUDA_ERROR_ILLEGAL_STATE);
+    REFUSE_IF(capture->branches[0].stream != stream, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    REFUSE_IF(capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+                  !pthread_equal(capture->thread, pthread_self()),
+              CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
     return CUDA_SUCCESS;
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph *graph)
 {
     CALL_TAKES(cuStreamEndCapture);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     pthread_mutex_lock(&captures_mutex);
     CUresult result = check_end_locked(stream);
     if (result != CUDA_SUCCESS) {
@@ -154,12 +143,9 @@ static CUresult get_info(CUstream handle, CUstreamCaptureStatus *status, cuuint6
                          CUgraph *graph, const CUgraphNode **dependencies,
                          const CUgraphEdgeData **data, size_t *count)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!status || (data && !dependencies))
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    CUresult result = CUDA_SUCCESS;
+    INVALID_IF(!status || (data && !dependencies));
     pthread_mutex_lock(&captures_mutex);
     if (stream->capture == &capture_implicit) { /* a question spoils nothing */
         result = CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -201,12 +187,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus *statu
     return get_info(stream, status, id, graph, dependencies, NULL, count);
 }
 
-CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus *status, cuuint64_t *id,
-                                   CUgraph *graph, const CUgraphNode **dependencies,
-                                   const CUgraphEdgeData **data, size_t *count)
-{
-    return get_info(stream, status, id, graph, dependencies, data, count);
-}
+SAME_AS(cuStreamGetCaptureInfo_v3, get_info);
 
 /* ---- changing what comes next ---------------------------------------------------------------- */
 
@@ -214,12 +195,9 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode *depe
                                               const CUgraphEdgeData *data, size_t count,
                                               unsigned int flags)
 {
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES)
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    CUresult result = CUDA_SUCCESS;
+    INVALID_IF(flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES);
     pthread_mutex_lock(&captures_mutex);
     struct capture *capture = stream->capture;
     if (!capture)

@@ -39,10 +39,8 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
                               unsigned int flags, bool green)
 {
     struct sim_client_options options = device_client_options(device);
-    if (device->percentage && mps_client_lost())
-        return CUDA_ERROR_MPS_RPC_FAILURE;
-    if (fault_of(device)->lost)
-        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    REFUSE_IF(device->percentage && mps_client_lost(), CUDA_ERROR_MPS_RPC_FAILURE);
+    REFUSE_IF(fault_of(device)->lost, CUDA_ERROR_DEVICE_UNAVAILABLE);
     int error = sim_client_attach(device->device, &options);
     if (!error)
         error = sim_queue_open(device->device, 1); /* of the per-thread default stream */
@@ -113,10 +111,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
     CALL_TAKES(cuDevicePrimaryCtxRetain);
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
-    if (!context)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!context);
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&driver.mutex);
     device->primary.primary = true;
@@ -137,8 +133,7 @@ static CUresult drop_primary(CUdevice ordinal, bool all)
 {
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&driver.mutex);
     struct CUctx_st *primary = &device->primary;
@@ -178,10 +173,8 @@ CUresult cuDevicePrimaryCtxReset(CUdevice device)
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *active)
 {
     DRIVER_CHECK();
-    if (!flags || !active)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!flags || !active);
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     *flags = device_of(device)->primary.flags;
     *active = device_of(device)->primary.alive;
     return CUDA_SUCCESS;
@@ -190,10 +183,8 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int *flags, int *a
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags)
 {
     DRIVER_CHECK();
-    if (flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(flags & ~(unsigned int)CU_CTX_FLAGS_MASK);
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     device_of(device)->primary.flags = flags;
     return CUDA_SUCCESS;
 }
@@ -210,15 +201,11 @@ static CUresult create(CUcontext *context, unsigned int flags, CUdevice ordinal,
     CALL_TAKES(cuCtxCreate);
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
-    if (!context || flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (context_stack_is_full())
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!context || flags & ~(unsigned int)CU_CTX_FLAGS_MASK);
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    INVALID_IF(context_stack_is_full());
     struct CUctx_st *created = handle_new(MAGIC_CONTEXT, sizeof *created);
-    if (!created)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!created, CUDA_ERROR_OUT_OF_MEMORY);
     pthread_mutex_lock(&driver.mutex);
     CUresult result = begin_context(created, device, flags, green);
     pthread_mutex_unlock(&driver.mutex);
@@ -252,10 +239,9 @@ CUresult cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *affinities, int
                         unsigned int flags, CUdevice device)
 {
     CALL_TAKES(cuCtxCreate);
-    if (affinity_count < 0 || (affinity_count > 0 && !affinities))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (affinity_count > 0) /* real only with MPS, and not modelled */
-        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    INVALID_IF(affinity_count < 0 || (affinity_count > 0 && !affinities));
+    /* real only with MPS, and not modelled */
+    REFUSE_IF(affinity_count > 0, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     return cuCtxCreate_v2(context, flags, device);
 }
 
@@ -263,8 +249,7 @@ CUresult cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *params, unsigned 
                         CUdevice device)
 {
     CALL_TAKES(cuCtxCreate);
-    if (params && params->cigParams)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(params && params->cigParams, CUDA_ERROR_NOT_SUPPORTED);
     return params ? cuCtxCreate_v3(context, params->execAffinityParams,
                                    params->numExecAffinityParams, flags, device)
                   : cuCtxCreate_v2(context, flags, device);
@@ -274,8 +259,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
 {
     CALL_TAKES(cuCtxDestroy);
     DRIVER_CHECK();
-    if (!context_is_one(context) || context->primary)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(!context_is_one(context) || context->primary, CUDA_ERROR_INVALID_CONTEXT);
     pthread_mutex_lock(&driver.mutex);
     CUresult result = context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (result == CUDA_SUCCESS)

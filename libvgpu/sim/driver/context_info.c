@@ -3,10 +3,8 @@
 
 CUresult cuCtxGetDevice(CUdevice *device)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!device);
     *device = context->device->ordinal;
     return CUDA_SUCCESS;
 }
@@ -16,10 +14,8 @@ CUresult context_given_or_current(CUcontext given, struct CUctx_st **context)
     if (!given)
         return context_current(context);
     DRIVER_CHECK();
-    if (!context_is_one(given))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (!given->alive)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    REFUSE_IF(!context_is_one(given), CUDA_ERROR_INVALID_CONTEXT);
+    REFUSE_IF(!given->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     *context = given;
     return CUDA_SUCCESS;
 }
@@ -28,8 +24,7 @@ CUresult cuCtxGetDevice_v2(CUdevice *device, CUcontext given)
 {
     struct CUctx_st *context;
     CHECK(context_given_or_current(given, &context));
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!device);
     *device = context->device->ordinal;
     return CUDA_SUCCESS;
 }
@@ -65,10 +60,8 @@ CUresult cuCtxSynchronize(void)
 
 CUresult cuCtxGetFlags(unsigned int *flags)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!flags);
     *flags = context->flags;
     return CUDA_SUCCESS;
 }
@@ -77,8 +70,7 @@ CUresult cuCtxGetId(CUcontext given, unsigned long long *id)
 {
     struct CUctx_st *context;
     CHECK(context_given_or_current(given, &context));
-    if (!id)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!id);
     *id = context->id;
     return CUDA_SUCCESS;
 }
@@ -87,16 +79,14 @@ CUresult cuCtxGetApiVersion(CUcontext given, unsigned int *version)
 {
     struct CUctx_st *context;
     CHECK(context_given_or_current(given, &context));
-    if (!version)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!version);
     *version = 3020; /* of the context interface, as the driver has said since */
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     if (least)
         *least = 0;
     if (greatest)
@@ -106,10 +96,8 @@ CUresult cuCtxGetStreamPriorityRange(int *least, int *greatest)
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache *config)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!config)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!config);
     *config = CU_FUNC_CACHE_PREFER_NONE;
     return CUDA_SUCCESS;
 }
@@ -123,10 +111,8 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config)
 
 CUresult cuCtxSetFlags(unsigned int flags)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (flags & ~(unsigned int)CU_CTX_FLAGS_MASK)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(flags & ~(unsigned int)CU_CTX_FLAGS_MASK);
     context->flags = flags;
     return CUDA_SUCCESS;
 }
@@ -134,12 +120,9 @@ CUresult cuCtxSetFlags(unsigned int flags)
 /* How many SMs the context may use: as an MPS client its part of them. */
 CUresult cuCtxGetExecAffinity(CUexecAffinityParam *affinity, CUexecAffinityType type)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!affinity)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
-        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!affinity);
+    REFUSE_IF(type != CU_EXEC_AFFINITY_TYPE_SM_COUNT, CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY);
     uint32_t count = context->device->identity->profile.sm_count;
     uint32_t percentage = context->device->percentage ? context->device->percentage : 100;
     affinity->type = type;
@@ -185,22 +168,19 @@ static CUresult hold_all(struct CUctx_st *context, CUevent event)
 
 static CUresult on_all_streams(struct CUctx_st *context, CUevent event, bool record)
 {
-    if (!is_event(event))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!is_event(event), CUDA_ERROR_INVALID_HANDLE);
     /* a green context shares the events of the primary one */
     bool own = event->context == context && event->context_id == context->id;
-    if (record && !own && !context_settings_of(context)->green)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (event_capture(event))
-        return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    REFUSE_IF(record && !own && !context_settings_of(context)->green, CUDA_ERROR_INVALID_HANDLE);
+    REFUSE_IF(event_capture(event), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
     return record ? record_after_all(context, event) : hold_all(context, event);
 }
 
 static CUresult with_event(CUcontext given, CUevent event, bool record)
 {
     struct CUctx_st *context;
-    CUresult result = context_given_or_current(given, &context);
-    return result == CUDA_SUCCESS ? on_all_streams(context, event, record) : result;
+    CHECK(context_given_or_current(given, &context));
+    return on_all_streams(context, event, record);
 }
 
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event)

@@ -37,12 +37,9 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
         [CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = FETCH_DEFAULT_BYTES,
         [CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = 0,
     };
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!value)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!exists(context, limit))
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!value);
+    REFUSE_IF(!exists(context, limit), CUDA_ERROR_UNSUPPORTED_LIMIT);
     *value = context->limits[limit] ? context->limits[limit] : defaults[limit];
     return CUDA_SUCCESS;
 }
@@ -53,8 +50,8 @@ static CUresult resize_at_once(struct CUctx_st *context, enum context_buffer buf
                                size_t default_bytes)
 {
     const struct sim_profile *profile = &context->device->identity->profile;
-    if (bytes > profile->memory_bytes)
-        return CUDA_ERROR_OUT_OF_MEMORY; /* also what would wrap round */
+    /* also what would wrap round */
+    REFUSE_IF(bytes > profile->memory_bytes, CUDA_ERROR_OUT_OF_MEMORY);
     if (profile->calibration.local_memory)
         return CUDA_SUCCESS;
     return context_buffer_resize(context, buffer,
@@ -67,8 +64,7 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!exists(context, limit))
-        return CUDA_ERROR_UNSUPPORTED_LIMIT;
+    REFUSE_IF(!exists(context, limit), CUDA_ERROR_UNSUPPORTED_LIMIT);
     const struct sim_profile *profile = &context->device->identity->profile;
     switch ((int)limit) {
     case CU_LIMIT_STACK_SIZE:

@@ -36,8 +36,7 @@ static CUresult resize_locked(struct CUctx_st *context, enum context_buffer buff
     uint64_t *taken_bytes = &context_settings_of(context)->buffer_bytes[buffer];
     uint64_t wanted_bytes =
         block_wanted(context->device) ? block_round(context->device, bytes) : memory_round(bytes);
-    if (wanted_bytes < bytes)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(wanted_bytes < bytes, CUDA_ERROR_OUT_OF_MEMORY);
     if (wanted_bytes < *taken_bytes)
         sim_client_release(context->device->device, *taken_bytes - wanted_bytes);
     else if (wanted_bytes > *taken_bytes &&

@@ -6,10 +6,8 @@ static pthread_mutex_t attach_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 {
-    struct CUctx_st *current;
-    CHECK(context_current(&current));
-    if (!context || flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(current);
+    INVALID_IF(!context || flags);
     pthread_mutex_lock(&attach_mutex);
     context_settings_of(current)->attached++;
     pthread_mutex_unlock(&attach_mutex);
@@ -20,10 +18,9 @@ CUresult cuCtxAttach(CUcontext *context, unsigned int flags)
 /* The first count is that of cuCtxCreate: without another one the context ends. */
 CUresult cuCtxDetach(CUcontext context)
 {
-    struct CUctx_st *current;
-    CHECK(context_current(&current));
-    if (context != current) /* as documented: it must be current */
-        return CUDA_ERROR_INVALID_CONTEXT;
+    CURRENT_CONTEXT(current);
+    /* as documented: it must be current */
+    REFUSE_IF(context != current, CUDA_ERROR_INVALID_CONTEXT);
     pthread_mutex_lock(&attach_mutex);
     bool attached = context_settings_of(current)->attached > 0;
     if (attached)
@@ -34,18 +31,15 @@ CUresult cuCtxDetach(CUcontext context)
 
 CUresult cuCtxGetSharedMemConfig(CUsharedconfig *config)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!config)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!config);
     *config = CU_SHARED_MEM_CONFIG_FOUR_BYTE_BANK_SIZE;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetSharedMemConfig(CUsharedconfig config)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     return (unsigned int)config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;

@@ -12,8 +12,8 @@ static __thread int context_depth;
 
 CUresult context_check(const struct CUctx_st *context, unsigned long long id)
 {
-    if (!context->alive || (context->id != id && !context->primary))
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    REFUSE_IF(!context->alive || (context->id != id && !context->primary),
+              CUDA_ERROR_CONTEXT_IS_DESTROYED);
     if (__builtin_expect(sim_device_failed(context->device->device), 0) ||
         sim_machine_faulty(driver.machine))
         return fault_answer(context);
@@ -22,17 +22,14 @@ CUresult context_check(const struct CUctx_st *context, unsigned long long id)
 
 CUresult context_current(struct CUctx_st **context)
 {
-    if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (__builtin_expect(stream_call_is_here(), 0))
-        return CUDA_ERROR_NOT_PERMITTED;
-    if (!context_depth)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0),
+              CUDA_ERROR_NOT_INITIALIZED);
+    REFUSE_IF(__builtin_expect(stream_call_is_here(), 0), CUDA_ERROR_NOT_PERMITTED);
+    REFUSE_IF(!context_depth, CUDA_ERROR_INVALID_CONTEXT);
     const struct entry *current = &context_stack[context_depth - 1];
-    CUresult result = context_check(current->context, current->id);
-    if (result == CUDA_SUCCESS)
-        *context = current->context;
-    return result;
+    CHECK(context_check(current->context, current->id));
+    *context = current->context;
+    return CUDA_SUCCESS;
 }
 
 bool context_is_one(const struct CUctx_st *context)
@@ -61,8 +58,7 @@ void context_stack_drop(const struct CUctx_st *context)
 CUresult cuCtxSetCurrent(CUcontext context)
 {
     DRIVER_CHECK();
-    if (context && !context_is_one(context))
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(context && !context_is_one(context), CUDA_ERROR_INVALID_CONTEXT);
     if (context_depth)
         context_depth--;
     if (context)
@@ -73,8 +69,7 @@ CUresult cuCtxSetCurrent(CUcontext context)
 CUresult cuCtxGetCurrent(CUcontext *context)
 {
     DRIVER_CHECK();
-    if (!context)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!context);
     *context = context_depth ? context_stack[context_depth - 1].context : NULL;
     return CUDA_SUCCESS;
 }
@@ -82,10 +77,8 @@ CUresult cuCtxGetCurrent(CUcontext *context)
 CUresult cuCtxPushCurrent_v2(CUcontext context)
 {
     DRIVER_CHECK();
-    if (!context_is_one(context))
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (context_stack_is_full())
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(!context_is_one(context), CUDA_ERROR_INVALID_CONTEXT);
+    INVALID_IF(context_stack_is_full());
     context_stack_push(context);
     return CUDA_SUCCESS;
 }
@@ -98,8 +91,7 @@ CUresult cuCtxPushCurrent(CUcontext context)
 CUresult cuCtxPopCurrent_v2(CUcontext *context)
 {
     DRIVER_CHECK();
-    if (!context_depth)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(!context_depth, CUDA_ERROR_INVALID_CONTEXT);
     context_depth--;
     if (context)
         *context = context_stack[context_depth].context;

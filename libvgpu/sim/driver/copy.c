@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "managed.h"
+#include "twins.h"
 
 #define TRANSFER_LATENCY_NS 2000
 #define DEVICE_LATENCY_NS 1500
@@ -114,8 +115,7 @@ static CUresult move_in_turn(struct CUstream_st *stream, const struct graph_node
     bool staged = node->type == CU_GRAPH_NODE_TYPE_MEMCPY && is_pageable(node->source);
     struct graph_node *own =
         malloc(sizeof *own + (staged ? node->bytes * node->box.rows * node->box.slices : 0));
-    if (!own)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!own, CUDA_ERROR_OUT_OF_MEMORY);
     *own = *node;
     if (staged)
         stage(own, (unsigned char *)(own + 1));
@@ -221,65 +221,38 @@ enum direction { TO_DEVICE, TO_HOST, ON_DEVICE, EITHER };
 static CUresult copy(uint64_t target, uint64_t source, uint64_t bytes, enum direction direction,
                      CUstream handle, bool wait)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     if (bytes == 0)
         return CUDA_SUCCESS;
-    if (!target || !source)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (((direction == TO_DEVICE || direction == ON_DEVICE) && !memory_find(target, bytes, NULL)) ||
-        ((direction == TO_HOST || direction == ON_DEVICE) && !memory_find(source, bytes, NULL)))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!ends_inside(target, bytes) || !ends_inside(source, bytes))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!target || !source);
+    INVALID_IF(
+        ((direction == TO_DEVICE || direction == ON_DEVICE) && !memory_find(target, bytes, NULL)) ||
+        ((direction == TO_HOST || direction == ON_DEVICE) && !memory_find(source, bytes, NULL)));
+    INVALID_IF(!ends_inside(target, bytes) || !ends_inside(source, bytes));
     struct region to = region_of_row(target, bytes), from = region_of_row(source, bytes);
     return copy_issue(stream, &to, &from, wait);
 }
 
-CUresult cuMemcpy(CUdeviceptr target, CUdeviceptr source, size_t bytes)
-{
-    CALL_TAKES(cuMemcpyHtoD);
-    return copy(target, source, bytes, EITHER, NULL, true);
-}
+/* A copy at once and on a stream, and the twins of both. */
+#define COPIES(name, version, kind, target_type, source_type, direction) \
+    CUresult name##version(target_type target, source_type source, size_t bytes) \
+    { \
+        CALL_TAKES(kind); \
+        return copy((uint64_t)target, (uint64_t)source, bytes, direction, NULL, true); \
+    } \
+    CUresult name##Async##version(target_type target, source_type source, size_t bytes, \
+                                  CUstream stream) \
+    { \
+        CALL_TAKES(kind##Async); \
+        return copy((uint64_t)target, (uint64_t)source, bytes, direction, stream, false); \
+    } \
+    TWIN(name##Async##version##_ptsz, \
+         (target_type target, source_type source, size_t bytes, CUstream stream), \
+         name##Async##version(target, source, bytes, OWN(stream))) \
+    TWIN(name##version##_ptds, (target_type target, source_type source, size_t bytes), \
+         name##version(target, source, bytes))
 
-CUresult cuMemcpyAsync(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream)
-{
-    CALL_TAKES(cuMemcpyHtoDAsync);
-    return copy(target, source, bytes, EITHER, stream, false);
-}
-
-CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void *source, size_t bytes)
-{
-    CALL_TAKES(cuMemcpyHtoD);
-    return copy(target, (uint64_t)source, bytes, TO_DEVICE, NULL, true);
-}
-
-CUresult cuMemcpyDtoH_v2(void *target, CUdeviceptr source, size_t bytes)
-{
-    CALL_TAKES(cuMemcpyDtoH);
-    return copy((uint64_t)target, source, bytes, TO_HOST, NULL, true);
-}
-
-CUresult cuMemcpyDtoD_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes)
-{
-    CALL_TAKES(cuMemcpyDtoD);
-    return copy(target, source, bytes, ON_DEVICE, NULL, true);
-}
-
-CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void *source, size_t bytes, CUstream stream)
-{
-    CALL_TAKES(cuMemcpyHtoDAsync);
-    return copy(target, (uint64_t)source, bytes, TO_DEVICE, stream, false);
-}
-
-CUresult cuMemcpyDtoHAsync_v2(void *target, CUdeviceptr source, size_t bytes, CUstream stream)
-{
-    CALL_TAKES(cuMemcpyDtoHAsync);
-    return copy((uint64_t)target, source, bytes, TO_HOST, stream, false);
-}
-
-CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream)
-{
-    CALL_TAKES(cuMemcpyDtoDAsync);
-    return copy(target, source, bytes, ON_DEVICE, stream, false);
-}
+COPIES(cuMemcpy, , cuMemcpyHtoD, CUdeviceptr, CUdeviceptr, EITHER)
+COPIES(cuMemcpyHtoD, _v2, cuMemcpyHtoD, CUdeviceptr, const void *, TO_DEVICE)
+COPIES(cuMemcpyDtoH, _v2, cuMemcpyDtoH, void *, CUdeviceptr, TO_HOST)
+COPIES(cuMemcpyDtoD, _v2, cuMemcpyDtoD, CUdeviceptr, CUdeviceptr, ON_DEVICE)

@@ -23,10 +23,8 @@ static bool is_flat(const struct copy_operand *operand)
 static CUresult copy_row(struct copy_operand target, struct copy_operand source, size_t bytes,
                          CUstream handle, bool wait)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!is_flat(&target) || !is_flat(&source))
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    INVALID_IF(!is_flat(&target) || !is_flat(&source));
     struct copy_extent extent = {bytes, 1, 1};
     return copy_between(stream, &target, &source, &extent, wait);
 }

@@ -8,24 +8,21 @@
 static CUresult check_attributes(const CUmemcpyAttributes *attributes, const size_t *firsts,
                                  size_t attribute_count, size_t copy_count)
 {
-    if (!attributes || !firsts || attribute_count == 0 || attribute_count > copy_count ||
-        firsts[0] != 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!attributes || !firsts || attribute_count == 0 || attribute_count > copy_count ||
+               firsts[0] != 0);
     for (size_t i = 0; i < attribute_count; i++)
-        if (attributes[i].srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
-            attributes[i].srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY ||
-            firsts[i] >= copy_count || (i > 0 && firsts[i] <= firsts[i - 1]))
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(attributes[i].srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
+                   attributes[i].srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY ||
+                   firsts[i] >= copy_count || (i > 0 && firsts[i] <= firsts[i - 1]));
     return CUDA_SUCCESS;
 }
 
 /* The default stream cannot take a batch. */
 static CUresult resolve(CUstream handle, struct CUstream_st **stream)
 {
-    CUresult result = stream_resolve(handle, stream);
-    if (result == CUDA_SUCCESS && *stream == &(*stream)->context->legacy)
-        result = CUDA_ERROR_INVALID_VALUE;
-    return result;
+    CHECK(stream_resolve(handle, stream));
+    INVALID_IF(*stream == &(*stream)->context->legacy);
+    return CUDA_SUCCESS;
 }
 
 static CUresult copy_all(const CUdeviceptr *targets, const CUdeviceptr *sources,
@@ -111,10 +108,9 @@ static CUresult describe(const CUmemcpy3DOperand *operand, const CUextent3D *ext
                                                                   : CUDA_SUCCESS;
     }
     size_t row_length = operand->op.ptr.rowLength, layer_height = operand->op.ptr.layerHeight;
-    if (operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
-        (row_length && row_length < extent->width) || row_length > SIZE_MAX / bytes_each ||
-        (layer_height && layer_height < extent->height))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(operand->type != CU_MEMCPY_OPERAND_TYPE_POINTER ||
+               (row_length && row_length < extent->width) || row_length > SIZE_MAX / bytes_each ||
+               (layer_height && layer_height < extent->height));
     *described = (struct copy_operand){.type = CU_MEMORYTYPE_UNIFIED,
                                        .address = operand->op.ptr.ptr,
                                        .pitch_bytes = row_length * bytes_each,
@@ -129,19 +125,14 @@ static CUresult resolve_box(const CUDA_MEMCPY3D_BATCH_OP *copy, struct region *t
     struct copy_operand target, source;
     struct copy_extent extent = {copy->extent.width * bytes_each, copy->extent.height,
                                  copy->extent.depth};
-    if (bytes_each == 0 || copy->srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
-        copy->srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY || copy->extent.width == 0 ||
-        copy->extent.height == 0 || copy->extent.depth == 0 ||
-        copy->extent.width > SIZE_MAX / bytes_each)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = describe(&copy->dst, &copy->extent, bytes_each, &target);
-    if (result == CUDA_SUCCESS)
-        result = describe(&copy->src, &copy->extent, bytes_each, &source);
-    if (result == CUDA_SUCCESS)
-        result = copy_resolve(&target, &extent, to);
-    if (result == CUDA_SUCCESS)
-        result = copy_resolve(&source, &extent, from);
-    return result;
+    INVALID_IF(bytes_each == 0 || copy->srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
+               copy->srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY || copy->extent.width == 0 ||
+               copy->extent.height == 0 || copy->extent.depth == 0 ||
+               copy->extent.width > SIZE_MAX / bytes_each);
+    CHECK(describe(&copy->dst, &copy->extent, bytes_each, &target));
+    CHECK(describe(&copy->src, &copy->extent, bytes_each, &source));
+    CHECK(copy_resolve(&target, &extent, to));
+    return copy_resolve(&source, &extent, from);
 }
 
 CUresult cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP *copies, size_t *failed,

@@ -16,21 +16,18 @@ static CUresult pitched_region(const struct copy_operand *operand, const struct 
                                struct region *region)
 {
     uint64_t packed_bytes, packed_rows;
-    if (!operand->address || operand->pitch_bytes > MAX_PITCH_BYTES ||
-        __builtin_add_overflow(operand->x_bytes, extent->width_bytes, &packed_bytes) ||
-        __builtin_add_overflow(operand->y, extent->height, &packed_rows))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!operand->address || operand->pitch_bytes > MAX_PITCH_BYTES ||
+               __builtin_add_overflow(operand->x_bytes, extent->width_bytes, &packed_bytes) ||
+               __builtin_add_overflow(operand->y, extent->height, &packed_rows));
     uint64_t pitch_bytes = operand->pitch_bytes ? operand->pitch_bytes : packed_bytes;
     uint64_t height = operand->height ? operand->height : packed_rows;
-    if (pitch_bytes < packed_bytes || (extent->depth > 1 && height < packed_rows))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(pitch_bytes < packed_bytes || (extent->depth > 1 && height < packed_rows));
     __int128 slice_bytes = (__int128)height * pitch_bytes;
-    if (slice_bytes > INT64_MAX || (__int128)packed_rows * pitch_bytes > INT64_MAX ||
-        ((__int128)operand->z + extent->depth) * slice_bytes > INT64_MAX)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(slice_bytes > INT64_MAX || (__int128)packed_rows * pitch_bytes > INT64_MAX ||
+               ((__int128)operand->z + extent->depth) * slice_bytes > INT64_MAX);
     uint64_t offset = operand->z * (uint64_t)slice_bytes + operand->y * pitch_bytes;
-    if (__builtin_add_overflow(operand->address, offset + operand->x_bytes, &region->address))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(
+        __builtin_add_overflow(operand->address, offset + operand->x_bytes, &region->address));
     region->width_bytes = extent->width_bytes;
     region->rows = extent->height;
     region->slices = extent->depth;
@@ -44,8 +41,7 @@ CUresult copy_resolve(const struct copy_operand *operand, const struct copy_exte
 {
     if (operand->type == CU_MEMORYTYPE_ARRAY)
         return array_region(operand->array, operand, extent, region);
-    if (operand->type < CU_MEMORYTYPE_HOST || operand->type > CU_MEMORYTYPE_UNIFIED)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(operand->type < CU_MEMORYTYPE_HOST || operand->type > CU_MEMORYTYPE_UNIFIED);
     CHECK(pitched_region(operand, extent, region));
     struct allocation found;
     bool device_memory = memory_find(region->address, 1, &found);
@@ -62,10 +58,9 @@ CUresult copy_between(struct CUstream_st *stream, const struct copy_operand *tar
     struct region to, from;
     if (extent->width_bytes == 0 || extent->height == 0 || extent->depth == 0)
         return CUDA_SUCCESS;
-    CUresult result = copy_resolve(target, extent, &to);
-    if (result == CUDA_SUCCESS)
-        result = copy_resolve(source, extent, &from);
-    return result == CUDA_SUCCESS ? copy_issue(stream, &to, &from, wait) : result;
+    CHECK(copy_resolve(target, extent, &to));
+    CHECK(copy_resolve(source, extent, &from));
+    return copy_issue(stream, &to, &from, wait);
 }
 
 /* ---- in two dimensions ----------------------------------------------------------------------- */
@@ -77,8 +72,7 @@ static uint64_t address_of(CUmemorytype type, const void *host, CUdeviceptr devi
 
 static CUresult copy_2d(const CUDA_MEMCPY2D *box, CUstream handle, bool wait)
 {
-    if (!box)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!box);
     struct copy_operand target = {
         .type = box->dstMemoryType,
         .address = address_of(box->dstMemoryType, box->dstHost, box->dstDevice),
@@ -96,9 +90,8 @@ static CUresult copy_2d(const CUDA_MEMCPY2D *box, CUstream handle, bool wait)
         .pitch_bytes = box->srcPitch,
     };
     struct copy_extent extent = {box->WidthInBytes, box->Height, 1};
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    return result == CUDA_SUCCESS ? copy_between(stream, &target, &source, &extent, wait) : result;
+    RESOLVE_STREAM(stream, handle);
+    return copy_between(stream, &target, &source, &extent, wait);
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D *box)
@@ -124,8 +117,7 @@ _Static_assert(sizeof(CUDA_MEMCPY3D) == sizeof(CUDA_MEMCPY3D_PEER), "one layout"
 
 CUresult copy_resolve_box(const CUDA_MEMCPY3D *box, struct region *to, struct region *from)
 {
-    if (box->srcLOD || box->dstLOD)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(box->srcLOD || box->dstLOD);
     struct copy_operand target = {
         .type = box->dstMemoryType,
         .address = address_of(box->dstMemoryType, box->dstHost, box->dstDevice),
@@ -147,8 +139,8 @@ CUresult copy_resolve_box(const CUDA_MEMCPY3D *box, struct region *to, struct re
         .height = box->srcHeight,
     };
     struct copy_extent extent = {box->WidthInBytes, box->Height, box->Depth};
-    CUresult result = copy_resolve(&target, &extent, to);
-    return result == CUDA_SUCCESS ? copy_resolve(&source, &extent, from) : result;
+    CHECK(copy_resolve(&target, &extent, to));
+    return copy_resolve(&source, &extent, from);
 }
 
 static CUresult copy_3d(const CUDA_MEMCPY3D *box, CUstream handle, bool wait)
@@ -182,11 +174,10 @@ static bool context_is_good(CUmemorytype type, const struct CUctx_st *context)
 
 static CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER *box, CUstream stream, bool wait)
 {
-    if (!box)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!context_is_good(box->dstMemoryType, box->dstContext) ||
-        !context_is_good(box->srcMemoryType, box->srcContext))
-        return CUDA_ERROR_INVALID_CONTEXT;
+    INVALID_IF(!box);
+    REFUSE_IF(!context_is_good(box->dstMemoryType, box->dstContext) ||
+                  !context_is_good(box->srcMemoryType, box->srcContext),
+              CUDA_ERROR_INVALID_CONTEXT);
     return copy_3d((const CUDA_MEMCPY3D *)box, stream, wait);
 }
 

@@ -102,8 +102,7 @@ static int add_parameter(struct CUfunc_st *function, const char *data)
     if (ordinal >= count) { /* they come last first */
         struct parameter *grown =
             realloc(function->parameters, (ordinal + 1) * sizeof *function->parameters);
-        if (!grown)
-            return -ENOMEM;
+        REFUSE_IF(!grown, -ENOMEM);
         memset(grown + count, 0, (ordinal + 1 - count) * sizeof *grown);
         function->parameters = grown;
         function->parameter_count = ordinal + 1;
@@ -156,8 +155,7 @@ static int read_attributes(const struct cubin *cubin, const Elf64_Shdr *section,
         uint32_t bytes = (head & 0xff) == FORM_SIZED ? head >> 16 : 0;
         at += sizeof head;
         left -= sizeof head;
-        if (bytes > left)
-            return -EINVAL;
+        REFUSE_IF(bytes > left, -EINVAL);
         if (bytes && function)
             error = apply_own(function, (uint8_t)(head >> 8), at, bytes);
         else if (bytes)
@@ -177,13 +175,13 @@ static int read_kernels(struct cubin *cubin)
 {
     for (int i = 0; i < cubin->header->e_shnum; i++) {
         const char *name = section_name(cubin, &cubin->sections[i]);
-        if (!name)
-            return -EINVAL;
+        REFUSE_IF(!name, -EINVAL);
         if (!starts_with(name, TEXT_PREFIX))
             continue;
         name += strlen(TEXT_PREFIX);
-        if (!is_called_only(cubin, name) && !image_add_function(cubin->image, name, strlen(name)))
-            return -ENOMEM;
+        REFUSE_IF(!is_called_only(cubin, name) &&
+                      !image_add_function(cubin->image, name, strlen(name)),
+                  -ENOMEM);
     }
     return 0;
 }
@@ -227,8 +225,8 @@ static int read_variables(struct cubin *cubin)
         enum global_kind kind = constant                           ? GLOBAL_CONSTANT
                                 : symbol.st_other & SYMBOL_MANAGED ? GLOBAL_MANAGED
                                                                    : GLOBAL_DEVICE;
-        if (!image_add_global(cubin->image, name, strlen(name), symbol.st_size, kind))
-            return -ENOMEM;
+        REFUSE_IF(!image_add_global(cubin->image, name, strlen(name), symbol.st_size, kind),
+                  -ENOMEM);
     }
     return 0;
 }
@@ -238,16 +236,16 @@ int cubin_parse(struct image *image, const void *bytes, uint64_t length)
     struct cubin cubin = {
         .base = bytes, .length = length ? length : UINT64_MAX / 2, .header = bytes, .image = image};
     const Elf64_Ehdr *header = bytes;
-    if (cubin.length < sizeof *header || header->e_ident[EI_CLASS] != ELFCLASS64 ||
-        header->e_shentsize != sizeof(Elf64_Shdr) ||
-        !inside(&cubin, header->e_shoff, (uint64_t)header->e_shnum * sizeof(Elf64_Shdr)))
-        return -EINVAL;
+    REFUSE_IF(cubin.length < sizeof *header || header->e_ident[EI_CLASS] != ELFCLASS64 ||
+                  header->e_shentsize != sizeof(Elf64_Shdr) ||
+                  !inside(&cubin, header->e_shoff, (uint64_t)header->e_shnum * sizeof(Elf64_Shdr)),
+              -EINVAL);
     cubin.sections = (const Elf64_Shdr *)(cubin.base + header->e_shoff);
     for (int i = 0; i < header->e_shnum; i++)
         if (cubin.sections[i].sh_type == SHT_SYMTAB)
             cubin.symbols = &cubin.sections[i];
-    if (cubin.symbols && !inside(&cubin, cubin.symbols->sh_offset, cubin.symbols->sh_size))
-        return -EINVAL;
+    REFUSE_IF(cubin.symbols && !inside(&cubin, cubin.symbols->sh_offset, cubin.symbols->sh_size),
+              -EINVAL);
     image->binary_architecture = header->e_ident[EI_OSABI] == NEW_FORM_ABI
                                      ? header->e_flags >> 8 & 0xff
                                      : header->e_flags & 0xff;

@@ -35,10 +35,8 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
 {
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
-    if (!value || (int)attribute < 1 || (int)attribute > LAST_ATTRIBUTE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!value || (int)attribute < 1 || (int)attribute > LAST_ATTRIBUTE);
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     const struct sim_profile *profile = &device->identity->profile;
     const bool ampere = profile->compute_major >= AMPERE_MAJOR;
     const bool hopper = profile->compute_major >= HOPPER_MAJOR;

@@ -15,10 +15,8 @@ struct driver_device *device_of(CUdevice ordinal)
 CUresult cuDeviceGet(CUdevice *device, int ordinal)
 {
     DRIVER_CHECK();
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(ordinal))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!device);
+    REFUSE_IF(!device_of(ordinal), CUDA_ERROR_INVALID_DEVICE);
     *device = ordinal;
     return CUDA_SUCCESS;
 }
@@ -26,8 +24,7 @@ CUresult cuDeviceGet(CUdevice *device, int ordinal)
 CUresult cuDeviceGetCount(int *count)
 {
     DRIVER_CHECK();
-    if (!count)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!count);
     *count = driver.device_count;
     return CUDA_SUCCESS;
 }
@@ -35,10 +32,8 @@ CUresult cuDeviceGetCount(int *count)
 CUresult cuDeviceGetName(char *name, int length, CUdevice device)
 {
     DRIVER_CHECK();
-    if (!name || length <= 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!name || length <= 0);
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     snprintf(name, (size_t)length, "%s", device_of(device)->identity->profile.product);
     return CUDA_SUCCESS;
 }
@@ -63,10 +58,8 @@ static void read_uuid(CUuuid *uuid, const struct sim_device_identity *identity)
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 {
     DRIVER_CHECK();
-    if (!uuid)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!uuid);
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     const struct sim_device_identity *identity = device_of(device)->identity;
     read_uuid(uuid, identity->gpu
                         ? &sim_machine_device(driver.machine, identity->gpu - 1)->header->identity
@@ -77,10 +70,8 @@ CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device)
 CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 {
     DRIVER_CHECK();
-    if (!uuid)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!uuid);
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     read_uuid(uuid, device_of(device)->identity);
     return CUDA_SUCCESS;
 }
@@ -88,10 +79,8 @@ CUresult cuDeviceGetUuid_v2(CUuuid *uuid, CUdevice device)
 CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 {
     DRIVER_CHECK();
-    if (!bytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!bytes);
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     *bytes = device_of(device)->identity->profile.memory_bytes;
     return CUDA_SUCCESS;
 }
@@ -108,10 +97,8 @@ CUresult cuDeviceTotalMem(unsigned int *bytes, CUdevice device)
 CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
 {
     DRIVER_CHECK();
-    if (!major || !minor)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!major || !minor);
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     *major = (int)device_of(device)->identity->profile.compute_major;
     *minor = (int)device_of(device)->identity->profile.compute_minor;
     return CUDA_SUCCESS;
@@ -120,10 +107,8 @@ CUresult cuDeviceComputeCapability(int *major, int *minor, CUdevice device)
 CUresult cuDeviceGetProperties(CUdevprop *properties, CUdevice device)
 {
     DRIVER_CHECK();
-    if (!properties)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!properties);
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     *properties = (CUdevprop){
         .maxThreadsPerBlock = DRIVER_MAX_BLOCK_THREADS,
         .maxThreadsDim = {1024, 1024, 64},
@@ -142,10 +127,8 @@ CUresult cuDeviceGetProperties(CUdevprop *properties, CUdevice device)
 CUresult cuDeviceGetPCIBusId(char *id, int length, CUdevice device)
 {
     DRIVER_CHECK();
-    if (!id || length <= 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!id || length <= 0);
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     snprintf(id, (size_t)length, "0000:%02X:00.0", device_of(device)->identity->pci_bus);
     return CUDA_SUCCESS;
 }
@@ -154,8 +137,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice *device, const char *id)
 {
     DRIVER_CHECK();
     unsigned int domain = 0, bus = 0, slot = 0, function = 0;
-    if (!device || !id)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!device || !id);
     if (sscanf(id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3 &&
         sscanf(id, "%x:%x.%x", &bus, &slot, &function) < 2)
         return CUDA_ERROR_INVALID_VALUE;
@@ -173,10 +155,8 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *elements, CUarray_format for
 {
     DRIVER_CHECK();
     (void)format;
-    if (!elements || (channels != 1 && channels != 2 && channels != 4))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!elements || (channels != 1 && channels != 2 && channels != 4));
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     *elements = DRIVER_LINEAR_TEXTURE_ELEMENTS;
     return CUDA_SUCCESS;
 }
@@ -185,10 +165,8 @@ CUresult cuDeviceGetTexture1DLinearMaxWidth(size_t *elements, CUarray_format for
 CUresult cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type, CUdevice device)
 {
     DRIVER_CHECK();
-    if (!supported || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!supported || type != CU_EXEC_AFFINITY_TYPE_SM_COUNT);
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     *supported = 0;
     return CUDA_SUCCESS;
 }
@@ -196,11 +174,9 @@ CUresult cuDeviceGetExecAffinitySupport(int *supported, CUexecAffinityType type,
 static CUresult no_atomics(unsigned int *capabilities, const CUatomicOperation *operations,
                            unsigned int count)
 {
-    if (!capabilities || !operations || count == 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!capabilities || !operations || count == 0);
     for (unsigned int i = 0; i < count; i++)
-        if ((unsigned int)operations[i] > CU_ATOMIC_OPERATION_FLOAT_MAX)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF((unsigned int)operations[i] > CU_ATOMIC_OPERATION_FLOAT_MAX);
     memset(capabilities, 0, count * sizeof *capabilities);
     return CUDA_SUCCESS;
 }

@@ -238,7 +238,6 @@ struct CUevent_st {
     unsigned int pending;        /* records under way */
     bool destroyed;              /* buried when none is pending */
     struct shared_event *shared; /* other processes may record it too (event_ipc.h); NULL: none */
-    struct CUctx_st *recorded_in;
     struct capture *capture; /* last recorded in it */
     unsigned long long capture_id;
 };
@@ -295,6 +294,14 @@ uint64_t device_copy_cost_ns(const struct sim_profile *profile, uint64_t bytes);
             return check_result_; \
     } while (0)
 #define DRIVER_CHECK() CHECK(driver_check())
+/* Declares the current context, or the stream of a handle, or leaves the function without one. */
+#define CURRENT_CONTEXT(context) \
+    struct CUctx_st *context; \
+    CHECK(context_current(&context))
+#define RESOLVE_STREAM(stream, handle) \
+    struct CUstream_st *stream; \
+    CHECK(stream_resolve(handle, &stream))
+#define INVALID_IF(condition) REFUSE_IF(condition, CUDA_ERROR_INVALID_VALUE)
 
 #include "call_cost.h"
 #include "memory.h"

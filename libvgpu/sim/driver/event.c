@@ -32,15 +32,12 @@ void event_done(void *note, uint64_t place, uint64_t at_ns)
 CUresult cuEventCreate(CUevent *event, unsigned int flags)
 {
     CALL_TAKES(cuEventCreate);
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!event || flags & ~7u)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (flags & CU_EVENT_INTERPROCESS && !(flags & CU_EVENT_DISABLE_TIMING))
-        return CUDA_ERROR_INVALID_VALUE; /* as documented: they have no times */
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!event || flags & ~7u);
+    INVALID_IF(flags & CU_EVENT_INTERPROCESS &&
+               !(flags & CU_EVENT_DISABLE_TIMING)); /* as documented: they have no times */
     struct CUevent_st *created = handle_new(MAGIC_EVENT, sizeof *created);
-    if (!created)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!created, CUDA_ERROR_OUT_OF_MEMORY);
     created->context = context;
     created->context_id = context->id;
     created->device = context->device;
@@ -57,8 +54,7 @@ CUresult cuEventDestroy_v2(CUevent event)
 {
     CALL_TAKES(cuEventDestroy);
     DRIVER_CHECK();
-    if (!is_event(event))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!is_event(event), CUDA_ERROR_INVALID_HANDLE);
     struct sim_device *device = event->device->device;
     handle_kill(event);
     pthread_mutex_lock(&device->mutex); /* against event_done */
@@ -88,12 +84,9 @@ static void publish_record(struct CUevent_st *event, uint64_t place)
 CUresult cuEventRecord(CUevent event, CUstream handle)
 {
     CALL_TAKES(cuEventRecord);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!is_event(event))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (event->device != stream->context->device)
-        return CUDA_ERROR_INVALID_HANDLE;
+    RESOLVE_STREAM(stream, handle);
+    REFUSE_IF(!is_event(event), CUDA_ERROR_INVALID_HANDLE);
+    REFUSE_IF(event->device != stream->context->device, CUDA_ERROR_INVALID_HANDLE);
     if (stream_capture(stream))
         return capture_record_event(event, stream);
     event_set_capture(event, NULL);
@@ -111,10 +104,8 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags)
 {
-    struct CUstream_st *resolved;
-    CHECK(stream_resolve(stream, &resolved));
-    if (flags & ~1u)
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(resolved, stream);
+    INVALID_IF(flags & ~1u);
     if (flags && stream_capture(resolved))
         return capture_add_event_record(resolved, event);
     return cuEventRecord(event, stream);
@@ -139,10 +130,8 @@ CUresult cuEventQuery(CUevent event)
 {
     CALL_TAKES(cuEventQuery);
     DRIVER_CHECK();
-    if (!is_event(event))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (event_capture(event))
-        return CUDA_ERROR_CAPTURED_EVENT;
+    REFUSE_IF(!is_event(event), CUDA_ERROR_INVALID_HANDLE);
+    REFUSE_IF(event_capture(event), CUDA_ERROR_CAPTURED_EVENT);
     CHECK(capture_check_unsafe());
     struct sim_origin record = last_record(event);
     return is_done(event, &record) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
@@ -152,10 +141,8 @@ CUresult cuEventSynchronize(CUevent event)
 {
     CALL_TAKES(cuEventSynchronize);
     DRIVER_CHECK();
-    if (!is_event(event))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (event_capture(event))
-        return CUDA_ERROR_CAPTURED_EVENT;
+    REFUSE_IF(!is_event(event), CUDA_ERROR_INVALID_HANDLE);
+    REFUSE_IF(event_capture(event), CUDA_ERROR_CAPTURED_EVENT);
     CHECK(capture_check_unsafe());
     struct sim_origin record = last_record(event);
     if (event->shared)
@@ -184,16 +171,14 @@ static bool read_time(const struct CUevent_st *event, uint64_t *at_ns)
 CUresult cuEventElapsedTime_v2(float *milliseconds, CUevent start, CUevent end)
 {
     DRIVER_CHECK();
-    if (!milliseconds)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_event(start) || !is_event(end) || !event_place(start) || !event_place(end) ||
-        (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING || start->device != end->device)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (event_capture(start) || event_capture(end))
-        return CUDA_ERROR_CAPTURED_EVENT;
+    INVALID_IF(!milliseconds);
+    REFUSE_IF(!is_event(start) || !is_event(end) || !event_place(start) || !event_place(end) ||
+                  (start->flags | end->flags) & CU_EVENT_DISABLE_TIMING ||
+                  start->device != end->device,
+              CUDA_ERROR_INVALID_HANDLE);
+    REFUSE_IF(event_capture(start) || event_capture(end), CUDA_ERROR_CAPTURED_EVENT);
     uint64_t start_ns, end_ns;
-    if (!read_time(start, &start_ns) || !read_time(end, &end_ns))
-        return CUDA_ERROR_NOT_READY;
+    REFUSE_IF(!read_time(start, &start_ns) || !read_time(end, &end_ns), CUDA_ERROR_NOT_READY);
     *milliseconds = (float)(((double)end_ns - (double)start_ns) / NS_PER_MS);
     return CUDA_SUCCESS;
 }
@@ -225,8 +210,7 @@ static void wait_there(void *argument)
 static CUresult wait_for_other(struct CUstream_st *stream, const struct other_work *work)
 {
     struct other_work *other = malloc(sizeof *other);
-    if (!other)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!other, CUDA_ERROR_OUT_OF_MEMORY);
     *other = *work;
     CUresult result = stream_call(stream, wait_there, other);
     if (result != CUDA_SUCCESS)
@@ -237,12 +221,9 @@ static CUresult wait_for_other(struct CUstream_st *stream, const struct other_wo
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event, unsigned int flags)
 {
     CALL_TAKES(cuStreamWaitEvent);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!is_event(event))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (flags & ~1u)
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    REFUSE_IF(!is_event(event), CUDA_ERROR_INVALID_HANDLE);
+    INVALID_IF(flags & ~1u);
     if (flags && stream_capture(stream))
         return capture_add_event_wait(stream, event);
     if (stream_capture(stream) || event_capture(event))

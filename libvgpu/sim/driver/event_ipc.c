@@ -99,10 +99,9 @@ struct sim_origin event_origin(const struct shared_event *shared)
 CUresult cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event)
 {
     DRIVER_CHECK();
-    if (!handle)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_event(event) || !event->shared || !shareable_file_ours(&event->shared->file))
-        return CUDA_ERROR_INVALID_HANDLE;
+    INVALID_IF(!handle);
+    REFUSE_IF(!is_event(event) || !event->shared || !shareable_file_ours(&event->shared->file),
+              CUDA_ERROR_INVALID_HANDLE);
     struct event_handle made = {.magic = HANDLE_MAGIC,
                                 .pid = (uint32_t)getpid(),
                                 .machine = shareable_machine_digest(),
@@ -134,20 +133,17 @@ static struct shared_event *open_page(const struct event_handle *handle,
 
 CUresult cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle opaque)
 {
-    struct CUctx_st *context;
     struct event_handle handle;
     struct driver_device *device;
-    CHECK(context_current(&context));
-    if (!event)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!event);
     memcpy(&handle, &opaque, sizeof handle);
-    if (handle.magic != HANDLE_MAGIC || handle.machine != shareable_machine_digest())
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (handle.pid == (uint32_t)getpid())
-        return CUDA_ERROR_INVALID_CONTEXT; /* as for memory: not in the process that made it */
+    REFUSE_IF(handle.magic != HANDLE_MAGIC || handle.machine != shareable_machine_digest(),
+              CUDA_ERROR_INVALID_HANDLE);
+    /* as for memory: not in the process that made it */
+    REFUSE_IF(handle.pid == (uint32_t)getpid(), CUDA_ERROR_INVALID_CONTEXT);
     struct shared_event *shared = open_page(&handle, &device);
-    if (!shared)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!shared, CUDA_ERROR_INVALID_HANDLE);
     struct CUevent_st *opened =
         device == context->device ? handle_new(MAGIC_EVENT, sizeof *opened) : NULL;
     if (!opened) {

@@ -35,11 +35,10 @@ static CUresult import_file(int descriptor, struct driver_device *device, uint64
         .type = CU_MEM_ALLOCATION_TYPE_PINNED,
         .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device->ordinal}};
     struct shareable_file file;
-    if (!holds_bytes(descriptor, bytes) || !shareable_file_adopt(&file, descriptor))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!holds_bytes(descriptor, bytes) || !shareable_file_adopt(&file, descriptor),
+              CUDA_ERROR_INVALID_HANDLE);
     uint64_t charged_bytes = memory_round(bytes);
-    if (memory_charge(device, charged_bytes) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(memory_charge(device, charged_bytes) != 0, CUDA_ERROR_OUT_OF_MEMORY);
     file.descriptor =
         shareable_file_duplicate(&file); /* the given one stays the caller's for now */
     pthread_mutex_lock(&vmm_mutex);
@@ -62,8 +61,7 @@ static CUresult import_descriptor(int descriptor, struct driver_device *device, 
     struct driver_device *owner = shareable_record_read(descriptor, SHARE_RECORD_MEMORY, &record);
     if (!owner)
         return import_file(descriptor, device, bytes, physical);
-    if (bytes > record.bytes)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(bytes > record.bytes);
     pthread_mutex_lock(&vmm_mutex);
     CUresult result = physical_import_locked(descriptor, owner, &record, physical);
     pthread_mutex_unlock(&vmm_mutex);
@@ -73,20 +71,17 @@ static CUresult import_descriptor(int descriptor, struct driver_device *device, 
 CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                 const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!memory || !description || !description->size ||
-        description->size > context->device->identity->profile.memory_bytes ||
-        description->flags & ~(unsigned int)CUDA_EXTERNAL_MEMORY_DEDICATED)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!memory || !description || !description->size ||
+               description->size > context->device->identity->profile.memory_bytes ||
+               description->flags & ~(unsigned int)CUDA_EXTERNAL_MEMORY_DEDICATED);
     if (description->type != CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD)
         return description->type < CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD
                    ? CUDA_ERROR_INVALID_VALUE
                    : CUDA_ERROR_NOT_SUPPORTED; /* those of other systems, and NvSciBuf */
     CHECK(capture_check_unsafe());
     struct CUextMemory_st *made = calloc(1, sizeof *made);
-    if (!made)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!made, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = import_descriptor(description->handle.fd, context->device, description->size,
                                         &made->physical);
     if (result != CUDA_SUCCESS) {
@@ -117,8 +112,7 @@ static void let_go_locked(struct CUextMemory_st *memory)
 CUresult cuDestroyExternalMemory(CUexternalMemory memory)
 {
     DRIVER_CHECK();
-    if (!memory || memory->magic != MAGIC_EXTERNAL)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!memory || memory->magic != MAGIC_EXTERNAL, CUDA_ERROR_INVALID_HANDLE);
     pthread_mutex_lock(&vmm_mutex);
     for (struct CUextMemory_st **at = &all_memory; *at; at = &(*at)->next)
         if (*at == memory) {
@@ -173,19 +167,15 @@ static void unmap_part(void *address, uint64_t bytes)
 CUresult external_map(CUexternalMemory memory, uint64_t offset, uint64_t bytes,
                       enum allocation_kind kind, CUdeviceptr *address)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!memory || memory->magic != MAGIC_EXTERNAL)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!bytes || offset > memory->bytes || bytes > memory->bytes - offset)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    REFUSE_IF(!memory || memory->magic != MAGIC_EXTERNAL, CUDA_ERROR_INVALID_HANDLE);
+    INVALID_IF(!bytes || offset > memory->bytes || bytes > memory->bytes - offset);
     pthread_mutex_lock(&vmm_mutex);
     struct physical *physical = memory->physical;
     if (physical)
         physical->mappings++;
     pthread_mutex_unlock(&vmm_mutex);
-    if (!physical)
-        return CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    REFUSE_IF(!physical, CUDA_ERROR_CONTEXT_IS_DESTROYED);
     void *mapped = map_part(physical, offset, bytes);
     if (mapped &&
         memory_insert_external((uint64_t)mapped, bytes, kind, memory->context, physical)) {
@@ -214,8 +204,7 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *address, CUexternalMemory 
                                          const CUDA_EXTERNAL_MEMORY_BUFFER_DESC *description)
 {
     DRIVER_CHECK();
-    if (!address || !description || description->flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!address || !description || description->flags);
     return external_map(memory, description->offset, description->size, ALLOCATION_EXTERNAL,
                         address);
 }

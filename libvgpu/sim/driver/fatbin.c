@@ -116,12 +116,12 @@ static CUresult take(const struct entry *entry, const uint8_t *payload, const vo
         *image_bytes = entry->payload_bytes;
         return CUDA_SUCCESS;
     }
-    if (entry->packed_bytes > entry->payload_bytes || entry->unpacked_bytes < sizeof(uint32_t) ||
-        entry->unpacked_bytes > MAX_UNPACKED_BYTES)
-        return CUDA_ERROR_INVALID_IMAGE;
+    REFUSE_IF(entry->packed_bytes > entry->payload_bytes ||
+                  entry->unpacked_bytes < sizeof(uint32_t) ||
+                  entry->unpacked_bytes > MAX_UNPACKED_BYTES,
+              CUDA_ERROR_INVALID_IMAGE);
     uint8_t *out = malloc(entry->unpacked_bytes);
-    if (!out)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!out, CUDA_ERROR_OUT_OF_MEMORY);
     *owned = out;
     *image = out;
     *image_bytes = lz4_unpack(payload, entry->packed_bytes, out, entry->unpacked_bytes);
@@ -135,19 +135,17 @@ CUresult fatbin_choose(const void *bytes, uint64_t length, uint32_t architecture
     struct wrapper wrapper;
     memcpy(&wrapper.magic, bytes, sizeof wrapper.magic);
     if (wrapper.magic == WRAPPER_MAGIC) {
-        if (length && length < sizeof wrapper)
-            return CUDA_ERROR_INVALID_IMAGE;
+        REFUSE_IF(length && length < sizeof wrapper, CUDA_ERROR_INVALID_IMAGE);
         memcpy(&wrapper, bytes, sizeof wrapper);
         bytes = wrapper.bundle; /* somewhere else: its own header tells its length */
         length = 0;
     }
-    if (!bytes || (length && length < sizeof bundle))
-        return CUDA_ERROR_INVALID_IMAGE;
+    REFUSE_IF(!bytes || (length && length < sizeof bundle), CUDA_ERROR_INVALID_IMAGE);
     memcpy(&bundle, bytes, sizeof bundle);
-    if (bundle.magic != BUNDLE_MAGIC || bundle.header_bytes < sizeof bundle ||
-        (length &&
-         (bundle.header_bytes > length || bundle.entries_bytes > length - bundle.header_bytes)))
-        return CUDA_ERROR_INVALID_IMAGE;
+    REFUSE_IF(bundle.magic != BUNDLE_MAGIC || bundle.header_bytes < sizeof bundle ||
+                  (length && (bundle.header_bytes > length ||
+                              bundle.entries_bytes > length - bundle.header_bytes)),
+              CUDA_ERROR_INVALID_IMAGE);
     const uint8_t *at = (const uint8_t *)bytes + bundle.header_bytes;
     uint64_t left = bundle.entries_bytes;
     struct entry best = {0};
@@ -156,9 +154,9 @@ CUresult fatbin_choose(const void *bytes, uint64_t length, uint32_t architecture
     while (left >= ENTRY_LEAST_BYTES) {
         struct entry entry = {0};
         memcpy(&entry, at, left < sizeof entry ? left : sizeof entry);
-        if (entry.header_bytes < ENTRY_LEAST_BYTES || entry.header_bytes > left ||
-            entry.payload_bytes > left - entry.header_bytes)
-            return CUDA_ERROR_INVALID_IMAGE;
+        REFUSE_IF(entry.header_bytes < ENTRY_LEAST_BYTES || entry.header_bytes > left ||
+                      entry.payload_bytes > left - entry.header_bytes,
+                  CUDA_ERROR_INVALID_IMAGE);
         bool fits = worth(&entry, architecture) != 0;
         if (fits && (entry.flags & FLAG_ZSTD || entry.payload_bytes < sizeof(uint32_t))) {
             passed_over = true;

@@ -32,8 +32,7 @@ CUresult fault_answer(const struct CUctx_st *context)
     if (!context)
         return CUDA_SUCCESS;
     const struct sim_device_faults *faults = fault_of(context->device);
-    if (faults->lost)
-        return CUDA_ERROR_DEVICE_UNAVAILABLE;
+    REFUSE_IF(faults->lost, CUDA_ERROR_DEVICE_UNAVAILABLE);
     if (faults->broken_code && context->begun_ns <= faults->broken_ns) {
         mps_client_tell_fault();
         return (CUresult)faults->broken_code;

@@ -7,121 +7,58 @@
 static CUresult fill_rows(CUdeviceptr target, uint64_t pitch_bytes, unsigned int value,
                           unsigned int value_bytes, uint64_t count, uint64_t rows, CUstream handle)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     if (count == 0 || rows == 0)
         return CUDA_SUCCESS;
-    if (count > UINT64_MAX / value_bytes || target % value_bytes)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(count > UINT64_MAX / value_bytes || target % value_bytes);
     struct region region = region_of_row(target, count * value_bytes);
     if (rows > 1) { /* the pitch of a single row is documented as unused */
-        if (pitch_bytes < region.width_bytes || pitch_bytes > MAX_PITCH_BYTES ||
-            pitch_bytes % value_bytes || rows > UINT64_MAX / MAX_PITCH_BYTES)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(pitch_bytes < region.width_bytes || pitch_bytes > MAX_PITCH_BYTES ||
+                   pitch_bytes % value_bytes || rows > UINT64_MAX / MAX_PITCH_BYTES);
         region.rows = rows;
         region.pitch_bytes = pitch_bytes;
     }
-    if (!memory_find(target, region_span_bytes(&region), NULL))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!memory_find(target, region_span_bytes(&region), NULL));
     return fill_issue(stream, &region, value, value_bytes);
 }
 
-CUresult cuMemsetD8_v2(CUdeviceptr target, unsigned char value, size_t count)
-{
-    CALL_TAKES(cuMemset);
-    return fill_rows(target, 0, value, 1, count, 1, NULL);
-}
+/* Fills with values of so many bits: in a row and in rows, at once and on a stream. */
+#define FILLS(bits, type) \
+    CUresult cuMemsetD##bits##_v2(CUdeviceptr target, type value, size_t count) \
+    { \
+        CALL_TAKES(cuMemset); \
+        return fill_rows(target, 0, value, sizeof value, count, 1, NULL); \
+    } \
+    CUresult cuMemsetD##bits##Async(CUdeviceptr target, type value, size_t count, CUstream stream) \
+    { \
+        CALL_TAKES(cuMemsetAsync); \
+        return fill_rows(target, 0, value, sizeof value, count, 1, stream); \
+    } \
+    CUresult cuMemsetD2D##bits##_v2(CUdeviceptr target, size_t pitch, type value, size_t width, \
+                                    size_t height) \
+    { \
+        CALL_TAKES(cuMemset); \
+        return fill_rows(target, pitch, value, sizeof value, width, height, NULL); \
+    } \
+    CUresult cuMemsetD2D##bits##Async(CUdeviceptr target, size_t pitch, type value, size_t width, \
+                                      size_t height, CUstream stream) \
+    { \
+        CALL_TAKES(cuMemsetAsync); \
+        return fill_rows(target, pitch, value, sizeof value, width, height, stream); \
+    } \
+    TWIN(cuMemsetD##bits##Async_ptsz, \
+         (CUdeviceptr target, type value, size_t count, CUstream stream), \
+         cuMemsetD##bits##Async(target, value, count, OWN(stream))) \
+    TWIN(cuMemsetD2D##bits##Async_ptsz, \
+         (CUdeviceptr target, size_t pitch, type value, size_t width, size_t height, \
+          CUstream stream), \
+         cuMemsetD2D##bits##Async(target, pitch, value, width, height, OWN(stream))) \
+    TWIN(cuMemsetD##bits##_v2_ptds, (CUdeviceptr target, type value, size_t count), \
+         cuMemsetD##bits##_v2(target, value, count)) \
+    TWIN(cuMemsetD2D##bits##_v2_ptds, \
+         (CUdeviceptr target, size_t pitch, type value, size_t width, size_t height), \
+         cuMemsetD2D##bits##_v2(target, pitch, value, width, height))
 
-CUresult cuMemsetD16_v2(CUdeviceptr target, unsigned short value, size_t count)
-{
-    CALL_TAKES(cuMemset);
-    return fill_rows(target, 0, value, 2, count, 1, NULL);
-}
-
-CUresult cuMemsetD32_v2(CUdeviceptr target, unsigned int value, size_t count)
-{
-    CALL_TAKES(cuMemset);
-    return fill_rows(target, 0, value, 4, count, 1, NULL);
-}
-
-CUresult cuMemsetD8Async(CUdeviceptr target, unsigned char value, size_t count, CUstream stream)
-{
-    CALL_TAKES(cuMemsetAsync);
-    return fill_rows(target, 0, value, 1, count, 1, stream);
-}
-
-CUresult cuMemsetD16Async(CUdeviceptr target, unsigned short value, size_t count, CUstream stream)
-{
-    CALL_TAKES(cuMemsetAsync);
-    return fill_rows(target, 0, value, 2, count, 1, stream);
-}
-
-CUresult cuMemsetD32Async(CUdeviceptr target, unsigned int value, size_t count, CUstream stream)
-{
-    CALL_TAKES(cuMemsetAsync);
-    return fill_rows(target, 0, value, 4, count, 1, stream);
-}
-
-CUresult cuMemsetD2D8_v2(CUdeviceptr target, size_t pitch, unsigned char value, size_t width,
-                         size_t height)
-{
-    CALL_TAKES(cuMemset);
-    return fill_rows(target, pitch, value, 1, width, height, NULL);
-}
-
-CUresult cuMemsetD2D16_v2(CUdeviceptr target, size_t pitch, unsigned short value, size_t width,
-                          size_t height)
-{
-    CALL_TAKES(cuMemset);
-    return fill_rows(target, pitch, value, 2, width, height, NULL);
-}
-
-CUresult cuMemsetD2D32_v2(CUdeviceptr target, size_t pitch, unsigned int value, size_t width,
-                          size_t height)
-{
-    CALL_TAKES(cuMemset);
-    return fill_rows(target, pitch, value, 4, width, height, NULL);
-}
-
-CUresult cuMemsetD2D8Async(CUdeviceptr target, size_t pitch, unsigned char value, size_t width,
-                           size_t height, CUstream stream)
-{
-    CALL_TAKES(cuMemsetAsync);
-    return fill_rows(target, pitch, value, 1, width, height, stream);
-}
-
-CUresult cuMemsetD2D16Async(CUdeviceptr target, size_t pitch, unsigned short value, size_t width,
-                            size_t height, CUstream stream)
-{
-    CALL_TAKES(cuMemsetAsync);
-    return fill_rows(target, pitch, value, 2, width, height, stream);
-}
-
-CUresult cuMemsetD2D32Async(CUdeviceptr target, size_t pitch, unsigned int value, size_t width,
-                            size_t height, CUstream stream)
-{
-    CALL_TAKES(cuMemsetAsync);
-    return fill_rows(target, pitch, value, 4, width, height, stream);
-}
-
-TWIN(cuMemsetD2D8_v2_ptds,
-     (CUdeviceptr target, size_t pitch, unsigned char value, size_t width, size_t height),
-     cuMemsetD2D8_v2(target, pitch, value, width, height))
-TWIN(cuMemsetD2D16_v2_ptds,
-     (CUdeviceptr target, size_t pitch, unsigned short value, size_t width, size_t height),
-     cuMemsetD2D16_v2(target, pitch, value, width, height))
-TWIN(cuMemsetD2D32_v2_ptds,
-     (CUdeviceptr target, size_t pitch, unsigned int value, size_t width, size_t height),
-     cuMemsetD2D32_v2(target, pitch, value, width, height))
-TWIN(cuMemsetD2D8Async_ptsz,
-     (CUdeviceptr target, size_t pitch, unsigned char value, size_t width, size_t height,
-      CUstream stream),
-     cuMemsetD2D8Async(target, pitch, value, width, height, OWN(stream)))
-TWIN(cuMemsetD2D16Async_ptsz,
-     (CUdeviceptr target, size_t pitch, unsigned short value, size_t width, size_t height,
-      CUstream stream),
-     cuMemsetD2D16Async(target, pitch, value, width, height, OWN(stream)))
-TWIN(cuMemsetD2D32Async_ptsz,
-     (CUdeviceptr target, size_t pitch, unsigned int value, size_t width, size_t height,
-      CUstream stream),
-     cuMemsetD2D32Async(target, pitch, value, width, height, OWN(stream)))
+FILLS(8, unsigned char)
+FILLS(16, unsigned short)
+FILLS(32, unsigned int)

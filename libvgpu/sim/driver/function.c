@@ -10,8 +10,7 @@ static CUresult read_attribute(int *value, CUfunction_attribute attribute,
     const struct function_settings *settings = &function->settings[device->ordinal];
     const struct sim_profile *profile = &device->identity->profile;
     uint32_t architecture = profile->compute_major * 10 + profile->compute_minor;
-    if (!value)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!value);
     switch ((int)attribute) {
 #define IS(name, expression) \
     case CU_FUNC_ATTRIBUTE_##name: \
@@ -48,10 +47,9 @@ static CUresult read_attribute(int *value, CUfunction_attribute attribute,
 static CUresult write_cluster(struct CUfunc_st *function, struct function_settings *settings,
                               int axis, int value)
 {
-    if (function->required_cluster[0]) /* what the code says cannot be changed */
-        return CUDA_ERROR_NOT_PERMITTED;
-    if (value < 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    /* what the code says cannot be changed */
+    REFUSE_IF(function->required_cluster[0], CUDA_ERROR_NOT_PERMITTED);
+    INVALID_IF(value < 0);
     settings->cluster[axis] = value;
     function->clusters = true;
     return CUDA_SUCCESS;
@@ -63,14 +61,12 @@ static CUresult write_attribute(struct CUfunc_st *function, CUfunction_attribute
     struct function_settings *settings = &function->settings[device->ordinal];
     switch ((int)attribute) {
     case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
-        if (value < 0 || (uint64_t)value + function->shared_bytes >
-                             device->identity->profile.shared_bytes_per_block)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(value < 0 || (uint64_t)value + function->shared_bytes >
+                                    device->identity->profile.shared_bytes_per_block);
         settings->dynamic_shared_bytes = (uint32_t)value;
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-        if (value < NO_CARVEOUT || value > 100)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(value < NO_CARVEOUT || value > 100);
         settings->carveout_percent_plus_one = value + 1;
         return CUDA_SUCCESS;
     case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
@@ -98,24 +94,21 @@ CUresult context_and_function(struct CUctx_st **context, CUfunction function)
 CUresult cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function)
 {
     struct CUctx_st *context;
-    CUresult result = context_and_function(&context, function);
-    return result == CUDA_SUCCESS ? read_attribute(value, attribute, function, context->device)
-                                  : result;
+    CHECK(context_and_function(&context, function));
+    return read_attribute(value, attribute, function, context->device);
 }
 
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value)
 {
     struct CUctx_st *context;
-    CUresult result = context_and_function(&context, function);
-    return result == CUDA_SUCCESS ? write_attribute(function, attribute, value, context->device)
-                                  : result;
+    CHECK(context_and_function(&context, function));
+    return write_attribute(function, attribute, value, context->device);
 }
 
 CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config)
 {
     DRIVER_CHECK();
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE; /* a wish, as the next one */
+    REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE); /* a wish, as the next one */
     return (unsigned int)config <= CU_FUNC_CACHE_PREFER_EQUAL ? CUDA_SUCCESS
                                                               : CUDA_ERROR_INVALID_VALUE;
 }
@@ -123,8 +116,7 @@ CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config)
 CUresult cuFuncSetSharedMemConfig(CUfunction function, CUsharedconfig config)
 {
     DRIVER_CHECK();
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE);
     return (unsigned int)config <= CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
@@ -134,10 +126,8 @@ CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
 {
     struct CUctx_st *context;
     DRIVER_CHECK();
-    if (!module)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
+    INVALID_IF(!module);
+    REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE);
     if (function->image->library) {
         CUresult result = context_current(&context);
         return result == CUDA_SUCCESS ? library_module(function->image->library, context, module)
@@ -150,10 +140,8 @@ CUresult cuFuncGetModule(CUmodule *module, CUfunction function)
 CUresult cuFuncGetName(const char **name, CUfunction function)
 {
     DRIVER_CHECK();
-    if (!name)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
+    INVALID_IF(!name);
+    REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE);
     *name = function->name;
     return CUDA_SUCCESS;
 }
@@ -161,11 +149,9 @@ CUresult cuFuncGetName(const char **name, CUfunction function)
 CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, size_t *bytes)
 {
     DRIVER_CHECK();
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!offset || function->parameter_count == PARAMETERS_UNKNOWN ||
-        index >= function->parameter_count)
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE);
+    INVALID_IF(!offset || function->parameter_count == PARAMETERS_UNKNOWN ||
+               index >= function->parameter_count);
     *offset = function->parameters[index].offset;
     if (bytes)
         *bytes = function->parameters[index].bytes;
@@ -175,8 +161,7 @@ CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t *offset, s
 CUresult cuFuncLoad(CUfunction function)
 {
     DRIVER_CHECK();
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE);
     function->loaded = true;
     return CUDA_SUCCESS;
 }
@@ -184,10 +169,8 @@ CUresult cuFuncLoad(CUfunction function)
 CUresult cuFuncIsLoaded(CUfunctionLoadingState *state, CUfunction function)
 {
     DRIVER_CHECK();
-    if (!state)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
+    INVALID_IF(!state);
+    REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE);
     *state =
         function->loaded ? CU_FUNCTION_LOADING_STATE_LOADED : CU_FUNCTION_LOADING_STATE_UNLOADED;
     return CUDA_SUCCESS;
@@ -202,12 +185,9 @@ static bool is_kernel(const struct CUfunc_st *function)
 
 CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!function)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_kernel((CUfunction)kernel))
-        return CUDA_ERROR_INVALID_HANDLE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!function);
+    REFUSE_IF(!is_kernel((CUfunction)kernel), CUDA_ERROR_INVALID_HANDLE);
     CHECK(library_module(((CUfunction)kernel)->image->library, context, NULL));
     *function = (CUfunction)kernel;
     (*function)->loaded = true;
@@ -217,10 +197,8 @@ CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 CUresult cuKernelGetLibrary(CUlibrary *library, CUkernel kernel)
 {
     DRIVER_CHECK();
-    if (!library)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_kernel((CUfunction)kernel))
-        return CUDA_ERROR_INVALID_HANDLE;
+    INVALID_IF(!library);
+    REFUSE_IF(!is_kernel((CUfunction)kernel), CUDA_ERROR_INVALID_HANDLE);
     *library = ((CUfunction)kernel)->image->library;
     return CUDA_SUCCESS;
 }
@@ -238,8 +216,7 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t *offset, siz
 static CUresult check_kernel(CUkernel kernel, CUdevice device)
 {
     DRIVER_CHECK();
-    if (!device_of(device))
-        return CUDA_ERROR_INVALID_DEVICE;
+    REFUSE_IF(!device_of(device), CUDA_ERROR_INVALID_DEVICE);
     return is_kernel((CUfunction)kernel) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -254,14 +231,12 @@ CUresult cuKernelGetAttribute(int *value, CUfunction_attribute attribute, CUkern
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,
                               CUdevice device)
 {
-    CUresult result = check_kernel(kernel, device);
-    return result == CUDA_SUCCESS
-               ? write_attribute((CUfunction)kernel, attribute, value, device_of(device))
-               : result;
+    CHECK(check_kernel(kernel, device));
+    return write_attribute((CUfunction)kernel, attribute, value, device_of(device));
 }
 
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice device)
 {
-    CUresult result = check_kernel(kernel, device);
-    return result == CUDA_SUCCESS ? cuFuncSetCacheConfig((CUfunction)kernel, config) : result;
+    CHECK(check_kernel(kernel, device));
+    return cuFuncSetCacheConfig((CUfunction)kernel, config);
 }

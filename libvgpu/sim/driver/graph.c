@@ -137,13 +137,12 @@ static CUresult check_dependencies(struct CUgraph_st *graph, const CUgraphNode *
                                    const CUgraphEdgeData *data, size_t count,
                                    const struct graph_node *work)
 {
-    if (count && !dependencies)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(count && !dependencies);
     uint64_t mark = ++graph->mark;
     for (size_t i = 0; i < count; i++) {
         struct graph_node *node = graph_node_of(dependencies[i]);
-        if (!node || node->links.graph != graph || node->links.mark == mark)
-            return CUDA_ERROR_INVALID_VALUE; /* not of this graph, or twice */
+        INVALID_IF(!node || node->links.graph != graph ||
+                   node->links.mark == mark); /* not of this graph, or twice */
         node->links.mark = mark;
         CHECK(data ? graph_check_edge(node, work, &data[i]) : CUDA_SUCCESS);
     }
@@ -190,8 +189,7 @@ CUresult graph_tell(CUgraphNode handle, CUgraphNodeType type, void *params, size
 {
     DRIVER_CHECK();
     const struct graph_node *node = graph_node_of_type(handle, type);
-    if (!node || !params)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node || !params);
     memcpy(params, &node->params, bytes);
     return CUDA_SUCCESS;
 }
@@ -251,8 +249,7 @@ struct CUgraph_st *graph_copy(const struct CUgraph_st *graph)
 CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
 {
     DRIVER_CHECK();
-    if (!graph || flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph || flags);
     *graph = graph_new();
     return *graph ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -260,8 +257,7 @@ CUresult cuGraphCreate(CUgraph *graph, unsigned int flags)
 CUresult cuGraphDestroy(CUgraph graph)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(graph) || graph->owner || graph->capturing)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_is_graph(graph) || graph->owner || graph->capturing);
     graph_delete(graph);
     return CUDA_SUCCESS;
 }
@@ -269,9 +265,8 @@ CUresult cuGraphDestroy(CUgraph graph)
 CUresult cuGraphClone(CUgraph *clone, CUgraph graph)
 {
     DRIVER_CHECK();
-    if (!clone || !graph_is_graph(graph) || graph_has_memory_nodes(graph) ||
-        graph_contains(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!clone || !graph_is_graph(graph) || graph_has_memory_nodes(graph) ||
+               graph_contains(graph, CU_GRAPH_NODE_TYPE_CONDITIONAL));
     *clone = graph_copy(graph);
     return *clone ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -280,11 +275,10 @@ CUresult cuGraphNodeFindInClone(CUgraphNode *found, CUgraphNode handle, CUgraph 
 {
     DRIVER_CHECK();
     struct graph_node *node = graph_node_of(handle);
-    if (!found || !node || !graph_is_graph(clone) || clone->original_id != node->links.graph->id)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!found || !node || !graph_is_graph(clone) ||
+               clone->original_id != node->links.graph->id);
     struct graph_node *copy = find_copy(clone, node->links.id);
-    if (!copy)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!copy);
     *found = (CUgraphNode)copy;
     return CUDA_SUCCESS;
 }
@@ -293,8 +287,7 @@ CUresult cuGraphDestroyNode(CUgraphNode handle)
 {
     DRIVER_CHECK();
     struct graph_node *node = graph_node_of(handle);
-    if (!node || node->links.graph->capturing || graph_has_memory_nodes(node->links.graph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node || node->links.graph->capturing || graph_has_memory_nodes(node->links.graph));
     remove_node(node);
     return CUDA_SUCCESS;
 }
@@ -303,8 +296,7 @@ CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type)
 {
     DRIVER_CHECK();
     struct graph_node *node = graph_node_of(handle);
-    if (!node || !type)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node || !type);
     *type = node->type;
     return CUDA_SUCCESS;
 }
@@ -312,8 +304,7 @@ CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType *type)
 static CUresult list_nodes(CUgraph graph, CUgraphNode *nodes, size_t *count, bool roots_only)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(graph) || !count)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_is_graph(graph) || !count);
     size_t found = 0;
     for (struct graph_node *node = graph->first; node; node = node->links.next) {
         if (roots_only && node->links.dependency_count)

@@ -130,6 +130,21 @@ CUresult graph_describe_free(CUdeviceptr address, CUgraph graph, struct graph_no
 /* Any kind; `graph` is where the node stands or will stand. */
 CUresult graph_describe(CUgraphNodeParams *params, CUgraph graph, struct graph_node *work);
 
+/* The calls that tell and change the parameters of nodes of one kind; `described` makes `work` of
+ * `params` for `node`. */
+#define GRAPH_NODE_CALLS(kind, type, params_type, described) \
+    CUresult cuGraph##kind##NodeGetParams(CUgraphNode handle, params_type *params) \
+    { \
+        return graph_tell(handle, type, params, sizeof *params); \
+    } \
+    CUresult cuGraph##kind##NodeSetParams(CUgraphNode handle, const params_type *params) \
+    { \
+        struct graph_node *node = graph_node_of_type(handle, type), work; \
+        CHECK(node ? described : CUDA_ERROR_INVALID_VALUE); \
+        graph_work_replace(node, &work); \
+        return CUDA_SUCCESS; \
+    }
+
 /* ---- user_object.c ------------------------------------------------------------------------- */
 
 bool user_references_copy(struct user_reference **target, const struct user_reference *source);

@@ -13,11 +13,9 @@ static void run_batch(const struct graph_node *node)
 CUresult graph_describe_batch(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params, struct graph_node *work)
 {
     struct CUctx_st *context;
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!params);
     CHECK(context_given_or_current(params->ctx, &context));
-    if (params->flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(params->flags);
     CHECK(memory_operations_check(params->paramArray, params->count));
     size_t bytes = params->count * sizeof *params->paramArray;
     *work = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
@@ -26,8 +24,7 @@ CUresult graph_describe_batch(const CUDA_BATCH_MEM_OP_NODE_PARAMS *params, struc
                                 .params.batch = *params,
                                 .owned = malloc(bytes),
                                 .owned_bytes = bytes};
-    if (!work->owned)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!work->owned, CUDA_ERROR_OUT_OF_MEMORY);
     memcpy(work->owned, params->paramArray, bytes);
     work->params.batch.paramArray = work->owned;
     return CUDA_SUCCESS;
@@ -42,17 +39,5 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode *node, CUgraph graph, const CUgrap
     return graph_add(graph, dependencies, count, graph_describe_batch(params, &work), &work, node);
 }
 
-CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
-{
-    return graph_tell(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, params, sizeof *params);
-}
-
-CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode handle,
-                                        const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
-{
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), work;
-    CUresult result = node ? graph_describe_batch(params, &work) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        graph_work_replace(node, &work);
-    return result;
-}
+GRAPH_NODE_CALLS(BatchMemOp, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, CUDA_BATCH_MEM_OP_NODE_PARAMS,
+                 graph_describe_batch(params, &work))

@@ -21,11 +21,10 @@ CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle *handle, CUgrap
 {
     struct CUctx_st *context;
     CHECK(context_given_or_current(handle_context, &context));
-    if (!handle || !graph_is_graph(graph) || flags & ~(unsigned int)CU_GRAPH_COND_ASSIGN_DEFAULT)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!handle || !graph_is_graph(graph) ||
+               flags & ~(unsigned int)CU_GRAPH_COND_ASSIGN_DEFAULT);
     struct graph_condition *condition = malloc(sizeof *condition);
-    if (!condition)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!condition, CUDA_ERROR_OUT_OF_MEMORY);
     *condition =
         (struct graph_condition){.id = __atomic_add_fetch(&driver.next_id, 1, __ATOMIC_RELAXED),
                                  .default_value = default_value,
@@ -98,15 +97,13 @@ CUresult graph_describe_conditional(CUDA_CONDITIONAL_NODE_PARAMS *params, CUgrap
     CHECK(context_given_or_current(params->ctx, &context));
     struct graph_condition *condition =
         graph_is_graph(graph) ? find_condition(graph, params->handle) : NULL;
-    if (!condition || condition->used || !is_size(params->type, params->size))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!condition || condition->used || !is_size(params->type, params->size));
     *work = (struct graph_node){
         .type = CU_GRAPH_NODE_TYPE_CONDITIONAL,
         .context = context,
         .condition = condition->flags & CU_GRAPH_COND_ASSIGN_DEFAULT ? condition->default_value : 0,
         .params.conditional = *params};
-    if (!own_bodies(work, NULL))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!own_bodies(work, NULL), CUDA_ERROR_OUT_OF_MEMORY);
     params->phGraph_out = work->owned;
     return CUDA_SUCCESS;
 }

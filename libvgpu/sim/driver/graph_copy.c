@@ -6,8 +6,7 @@ CUresult graph_describe_copy(const CUDA_MEMCPY3D *params, CUcontext handle, stru
 {
     struct CUctx_st *context;
     CHECK(context_given_or_current(handle, &context));
-    if (!params || !params->WidthInBytes || !params->Height || !params->Depth)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!params || !params->WidthInBytes || !params->Height || !params->Depth);
     struct region target, source;
     bool with_host;
     CHECK(copy_resolve_box(params, &target, &source));
@@ -61,15 +60,13 @@ CUresult graph_describe_fill(const CUDA_MEMSET_NODE_PARAMS *params, CUcontext ha
 {
     struct CUctx_st *context;
     CHECK(context_given_or_current(handle, &context));
-    if (!params || !params->width || !params->height ||
-        (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4) ||
-        params->dst % params->elementSize)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!params || !params->width || !params->height ||
+               (params->elementSize != 1 && params->elementSize != 2 && params->elementSize != 4) ||
+               params->dst % params->elementSize);
     uint64_t row_bytes = (uint64_t)params->width * params->elementSize;
-    if (params->width > UINT64_MAX / params->elementSize ||
-        (params->height > 1 && params->pitch < row_bytes) ||
-        !memory_find(params->dst, (params->height - 1) * params->pitch + row_bytes, NULL))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(params->width > UINT64_MAX / params->elementSize ||
+               (params->height > 1 && params->pitch < row_bytes) ||
+               !memory_find(params->dst, (params->height - 1) * params->pitch + row_bytes, NULL));
     struct region target = {.address = params->dst,
                             .width_bytes = row_bytes,
                             .rows = params->height,
@@ -101,20 +98,8 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
                      node);
 }
 
-CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D *params)
-{
-    return graph_tell(handle, CU_GRAPH_NODE_TYPE_MEMCPY, params, sizeof *params);
-}
-
-CUresult cuGraphMemcpyNodeSetParams(CUgraphNode handle, const CUDA_MEMCPY3D *params)
-{
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEMCPY), work;
-    CUresult result =
-        node ? graph_describe_copy(params, node->context, &work) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        graph_work_replace(node, &work);
-    return result;
-}
+GRAPH_NODE_CALLS(Memcpy, CU_GRAPH_NODE_TYPE_MEMCPY, CUDA_MEMCPY3D,
+                 graph_describe_copy(params, node->context, &work))
 
 CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                               size_t count, const CUDA_MEMSET_NODE_PARAMS *params,
@@ -125,17 +110,5 @@ CUresult cuGraphAddMemsetNode(CUgraphNode *node, CUgraph graph, const CUgraphNod
                      node);
 }
 
-CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS *params)
-{
-    return graph_tell(handle, CU_GRAPH_NODE_TYPE_MEMSET, params, sizeof *params);
-}
-
-CUresult cuGraphMemsetNodeSetParams(CUgraphNode handle, const CUDA_MEMSET_NODE_PARAMS *params)
-{
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEMSET), work;
-    CUresult result =
-        node ? graph_describe_fill(params, node->context, &work) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        graph_work_replace(node, &work);
-    return result;
-}
+GRAPH_NODE_CALLS(Memset, CU_GRAPH_NODE_TYPE_MEMSET, CUDA_MEMSET_NODE_PARAMS,
+                 graph_describe_fill(params, node->context, &work))

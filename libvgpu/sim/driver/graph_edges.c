@@ -19,13 +19,12 @@ CUresult graph_check_edge(const struct graph_node *from, const struct graph_node
         return CUDA_SUCCESS;
     bool kernels =
         from->type == CU_GRAPH_NODE_TYPE_KERNEL && (!to || to->type == CU_GRAPH_NODE_TYPE_KERNEL);
-    if (data->to_port || memcmp(data->reserved, no_data.reserved, sizeof no_data.reserved) != 0 ||
-        data->from_port > 2 || data->type > CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (data->from_port && from->type != CU_GRAPH_NODE_TYPE_KERNEL)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (data->type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC && (!kernels || !data->from_port))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(data->to_port ||
+               memcmp(data->reserved, no_data.reserved, sizeof no_data.reserved) != 0 ||
+               data->from_port > 2 || data->type > CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC);
+    INVALID_IF(data->from_port && from->type != CU_GRAPH_NODE_TYPE_KERNEL);
+    INVALID_IF(data->type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC &&
+               (!kernels || !data->from_port));
     return CUDA_SUCCESS;
 }
 
@@ -112,16 +111,14 @@ static CUresult list_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CU
                            size_t *count)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(graph) || !count || !from != !to || (data && !from))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_is_graph(graph) || !count || !from != !to || (data && !from));
     size_t found = 0;
     for (const struct graph_node *node = graph->first; node; node = node->links.next)
         for (size_t i = 0; i < node->links.dependency_count; i++) {
             const struct graph_edge *edge = &node->links.dependencies[i];
             if (from && found == *count)
                 return CUDA_SUCCESS;
-            if (from && !data && !is_plain(&edge->data))
-                return CUDA_ERROR_LOSSY_QUERY;
+            REFUSE_IF(from && !data && !is_plain(&edge->data), CUDA_ERROR_LOSSY_QUERY);
             if (from) {
                 from[found] = (CUgraphNode)edge->node;
                 to[found] = (CUgraphNode)node;
@@ -136,11 +133,7 @@ static CUresult list_edges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, CU
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphGetEdges_v2(CUgraph graph, CUgraphNode *from, CUgraphNode *to,
-                            CUgraphEdgeData *data, size_t *count)
-{
-    return list_edges(graph, from, to, data, count);
-}
+SAME_AS(cuGraphGetEdges_v2, list_edges);
 
 CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode *from, CUgraphNode *to, size_t *count)
 {
@@ -152,8 +145,7 @@ static CUresult list_neighbours(CUgraphNode handle, bool dependents, CUgraphNode
 {
     DRIVER_CHECK();
     struct graph_node *node = graph_node_of(handle);
-    if (!node || !count || (data && !nodes))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node || !count || (data && !nodes));
     const struct graph_edge *edges = dependents ? node->links.dependents : node->links.dependencies;
     size_t there = dependents ? node->links.dependent_count : node->links.dependency_count;
     if (!nodes) {
@@ -161,8 +153,7 @@ static CUresult list_neighbours(CUgraphNode handle, bool dependents, CUgraphNode
         return CUDA_SUCCESS;
     }
     for (size_t i = 0; i < *count; i++) {
-        if (i < there && !data && !is_plain(&edges[i].data))
-            return CUDA_ERROR_LOSSY_QUERY;
+        REFUSE_IF(i < there && !data && !is_plain(&edges[i].data), CUDA_ERROR_LOSSY_QUERY);
         nodes[i] = i < there ? (CUgraphNode)edges[i].node : NULL;
         if (data && i < there)
             data[i] = edges[i].data;
@@ -214,8 +205,7 @@ CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode *from, const
                                    const CUgraphEdgeData *data, size_t count)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(graph) || (count && (!from || !to)))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_is_graph(graph) || (count && (!from || !to)));
     for (size_t i = 0; i < count; i++) {
         CUresult result = check_ends(graph, from[i], to[i]);
         if (result == CUDA_SUCCESS && data)
@@ -249,13 +239,12 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode *from, co
                                       const CUgraphEdgeData *data, size_t count)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(graph) || (count && (!from || !to)) || graph_has_memory_nodes(graph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_is_graph(graph) || (count && (!from || !to)) ||
+               graph_has_memory_nodes(graph));
     for (size_t i = 0; i < count; i++) {
         CHECK(check_ends(graph, from[i], to[i]));
         const struct graph_edge *edge = find_edge(from[i], to[i]);
-        if (!edge || memcmp(&edge->data, data ? &data[i] : &no_data, sizeof no_data) != 0)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!edge || memcmp(&edge->data, data ? &data[i] : &no_data, sizeof no_data) != 0);
     }
     for (size_t i = 0; i < count; i++)
         unlink_nodes((struct graph_node *)from[i], (struct graph_node *)to[i]);

@@ -130,9 +130,8 @@ static CUresult instantiate(CUgraphExec *exec, CUgraph graph, CUDA_GRAPH_INSTANT
     params->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
     uint64_t both =
         CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH;
-    if (!exec || !graph_is_graph(graph) || graph->capturing ||
-        params->flags & ~(uint64_t)ALL_FLAGS || (params->flags & both) == both)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!exec || !graph_is_graph(graph) || graph->capturing ||
+               params->flags & ~(uint64_t)ALL_FLAGS || (params->flags & both) == both);
     struct graph_node *culprit;
     CUgraphInstantiateResult why = check_graph(graph, params->flags, &culprit);
     bool unique = graph_has_memory_nodes(graph);
@@ -169,12 +168,11 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec *exec, CUgraph graph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS *params)
 {
     CALL_TAKES(cuGraphInstantiate);
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = instantiate(exec, graph, params);
-    if (result == CUDA_SUCCESS && params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
-        result = cuGraphUpload(*exec, params->hUploadStream);
-    return result;
+    INVALID_IF(!params);
+    CHECK(instantiate(exec, graph, params));
+    if (params->flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
+        CHECK(cuGraphUpload(*exec, params->hUploadStream));
+    return CUDA_SUCCESS;
 }
 
 /* Uploading needs a stream, which only the form with parameters has. */
@@ -182,8 +180,7 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec *exec, CUgraph graph, unsigned 
 {
     CALL_TAKES(cuGraphInstantiate);
     CUDA_GRAPH_INSTANTIATE_PARAMS params = {.flags = flags};
-    if (flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags & CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD);
     return instantiate(exec, graph, &params);
 }
 
@@ -208,8 +205,7 @@ CUresult cuGraphInstantiate(CUgraphExec *exec, CUgraph graph, CUgraphNode *error
 CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags)
 {
     DRIVER_CHECK();
-    if (!graph_exec_is_exec(exec) || !flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_exec_is_exec(exec) || !flags);
     *flags = exec->flags;
     return CUDA_SUCCESS;
 }
@@ -217,8 +213,7 @@ CUresult cuGraphExecGetFlags(CUgraphExec exec, cuuint64_t *flags)
 CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
     DRIVER_CHECK();
-    if (!graph_exec_is_exec(exec))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_exec_is_exec(exec));
     delete_exec(exec);
     return CUDA_SUCCESS;
 }
@@ -227,16 +222,13 @@ CUresult cuGraphExecDestroy(CUgraphExec exec)
 
 CUresult cuGraphUpload(CUgraphExec exec, CUstream handle)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!graph_exec_is_exec(exec))
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    INVALID_IF(!graph_exec_is_exec(exec));
     if (stream_capture(stream))
         return capture_refuse(stream);
-    CUresult result = make_program(exec);
-    if (result == CUDA_SUCCESS)
-        graph_program_prepare(exec->program, stream->id);
-    return result;
+    CHECK(make_program(exec));
+    graph_program_prepare(exec->program, stream->id);
+    return CUDA_SUCCESS;
 }
 
 /* Launches of one executable graph are in order, also in different streams. */
@@ -271,21 +263,17 @@ static CUresult mark_end(struct CUgraphExec_st *exec, struct CUstream_st *stream
 CUresult cuGraphLaunch(CUgraphExec exec, CUstream handle)
 {
     CALL_TAKES(cuGraphLaunch);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!graph_exec_is_exec(exec))
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    INVALID_IF(!graph_exec_is_exec(exec));
     if (__builtin_expect(stream_capture(stream) != NULL, 0))
         return capture_add_launch(stream, exec->graph);
-    CUresult result = make_program(exec);
-    if (result == CUDA_SUCCESS)
-        result = wait_for_last(exec, stream);
-    if (result == CUDA_SUCCESS)
-        result = graph_program_launch(
-            exec->program, stream, exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH);
-    if (result == CUDA_SUCCESS && graph_program_is_ordered(exec->program))
-        result = mark_end(exec, stream);
-    return result;
+    CHECK(make_program(exec));
+    CHECK(wait_for_last(exec, stream));
+    CHECK(graph_program_launch(exec->program, stream,
+                               exec->flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH));
+    if (graph_program_is_ordered(exec->program))
+        CHECK(mark_end(exec, stream));
+    return CUDA_SUCCESS;
 }
 
 /* ---- updating -------------------------------------------------------------------------------- */
@@ -295,8 +283,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
     DRIVER_CHECK();
     if (info)
         *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_ERROR};
-    if (!graph_exec_is_exec(exec) || !graph_is_graph(graph) || !info || graph->capturing)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_exec_is_exec(exec) || !graph_is_graph(graph) || !info || graph->capturing);
     CUresult result = graph_update(exec->graph, graph, exec->flags, info);
     graph_exec_changed(exec);
     return result;

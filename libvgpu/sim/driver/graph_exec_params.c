@@ -35,8 +35,7 @@ CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode handle,
 CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
                                         const CUDA_KERNEL_NODE_PARAMS_v1 *params)
 {
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!params);
     CUDA_KERNEL_NODE_PARAMS newer = graph_newer_kernel_params(params);
     return cuGraphExecKernelNodeSetParams_v2(exec, node, &newer);
 }
@@ -60,23 +59,23 @@ CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode handle,
                                         const CUDA_MEMSET_NODE_PARAMS *params, CUcontext context)
 {
     struct graph_node *node = find_node(exec, handle, CU_GRAPH_NODE_TYPE_MEMSET), work;
-    CUresult result = node ? graph_describe_fill(params, context, &work) : CUDA_ERROR_INVALID_VALUE;
-    return result == CUDA_SUCCESS ? exchange(exec, node, &work) : result;
+    CHECK(node ? graph_describe_fill(params, context, &work) : CUDA_ERROR_INVALID_VALUE);
+    return exchange(exec, node, &work);
 }
 
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode handle,
                                       const CUDA_HOST_NODE_PARAMS *params)
 {
     struct graph_node *node = find_node(exec, handle, CU_GRAPH_NODE_TYPE_HOST), work;
-    CUresult result = node ? graph_describe_host(params, &work) : CUDA_ERROR_INVALID_VALUE;
-    return result == CUDA_SUCCESS ? exchange(exec, node, &work) : result;
+    CHECK(node ? graph_describe_host(params, &work) : CUDA_ERROR_INVALID_VALUE);
+    return exchange(exec, node, &work);
 }
 
 static CUresult set_event(CUgraphExec exec, CUgraphNode handle, CUgraphNodeType type, CUevent event)
 {
     struct graph_node *node = find_node(exec, handle, type), work;
-    CUresult result = node ? graph_describe_event(type, event, &work) : CUDA_ERROR_INVALID_VALUE;
-    return result == CUDA_SUCCESS ? exchange(exec, node, &work) : result;
+    CHECK(node ? graph_describe_event(type, event, &work) : CUDA_ERROR_INVALID_VALUE);
+    return exchange(exec, node, &work);
 }
 
 CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event)
@@ -93,8 +92,8 @@ CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode handle
                                             const CUDA_BATCH_MEM_OP_NODE_PARAMS *params)
 {
     struct graph_node *node = find_node(exec, handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), work;
-    CUresult result = node ? graph_describe_batch(params, &work) : CUDA_ERROR_INVALID_VALUE;
-    return result == CUDA_SUCCESS ? exchange(exec, node, &work) : result;
+    CHECK(node ? graph_describe_batch(params, &work) : CUDA_ERROR_INVALID_VALUE);
+    return exchange(exec, node, &work);
 }
 
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode handle, CUgraph child)
@@ -102,8 +101,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode handle
     DRIVER_CHECK();
     struct graph_node *node = find_node(exec, handle, CU_GRAPH_NODE_TYPE_GRAPH);
     CUgraphExecUpdateResultInfo info;
-    if (!node || !graph_is_graph(child))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node || !graph_is_graph(child));
     CUresult result = graph_update(node->params.child, child, exec->flags, &info);
     if (result == CUDA_SUCCESS)
         graph_exec_changed(exec);
@@ -113,8 +111,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode handle
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraphNodeParams *params)
 {
     DRIVER_CHECK();
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!params);
     switch (params->type) {
     case CU_GRAPH_NODE_TYPE_KERNEL:
         return cuGraphExecKernelNodeSetParams_v2(exec, node, &params->kernel);
@@ -155,8 +152,7 @@ CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode handle, unsigned in
 {
     DRIVER_CHECK();
     struct graph_node *node = find_switchable(exec, handle);
-    if (!node)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node);
     node->disabled = !enabled;
     graph_exec_changed(exec);
     return CUDA_SUCCESS;
@@ -166,8 +162,7 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode handle, unsigned in
 {
     DRIVER_CHECK();
     struct graph_node *node = find_switchable(exec, handle);
-    if (!node || !enabled)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node || !enabled);
     *enabled = !node->disabled;
     return CUDA_SUCCESS;
 }

@@ -45,8 +45,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode *node, CUgraph graph, const CUgraphNode *
 {
     DRIVER_CHECK();
     struct graph_node work;
-    if (!params || !node || !graph_is_graph(graph))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!params || !node || !graph_is_graph(graph));
     CUresult result = graph_describe(params, graph, &work);
     if (result == CUDA_SUCCESS)
         result = graph_attach(graph, dependencies, data, count, &work, node);
@@ -72,18 +71,17 @@ CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams *params)
 {
     DRIVER_CHECK();
     struct graph_node *node = graph_node_of(handle), work;
-    if (!node || !params || params->type != node->type)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node || !params || params->type != node->type);
     /* Child graphs and bodies are changed through their own handles. */
-    if (node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
-        node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ||
-        (node->type == CU_GRAPH_NODE_TYPE_GRAPH &&
-         params->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE))
-        return CUDA_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(node->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC ||
+                  node->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+                  node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL ||
+                  (node->type == CU_GRAPH_NODE_TYPE_GRAPH &&
+                   params->graph.ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE),
+              CUDA_ERROR_NOT_SUPPORTED);
     if (node->type == CU_GRAPH_NODE_TYPE_KERNEL)
         return cuGraphKernelNodeSetParams_v2(handle, &params->kernel);
-    CUresult result = graph_describe(params, node->links.graph, &work);
-    if (result == CUDA_SUCCESS)
-        graph_work_replace(node, &work);
-    return result;
+    CHECK(graph_describe(params, node->links.graph, &work));
+    graph_work_replace(node, &work);
+    return CUDA_SUCCESS;
 }

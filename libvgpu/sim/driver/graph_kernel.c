@@ -82,8 +82,7 @@ bool graph_keep_arguments(struct graph_node *work, const struct launch *launch)
 CUresult graph_describe_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct graph_node *work)
 {
     DRIVER_CHECK();
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!params);
     struct CUctx_st *context;
     CHECK(context_given_or_current(params->ctx, &context));
     struct launch launch = {.grid = {params->gridDimX, params->gridDimY, params->gridDimZ},
@@ -101,8 +100,7 @@ CUresult graph_describe_kernel(const CUDA_KERNEL_NODE_PARAMS *params, struct gra
     work->cost_ns = need.cost_ns;
     if (result != CUDA_SUCCESS)
         return result;
-    if (!graph_keep_arguments(work, &launch))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!graph_keep_arguments(work, &launch), CUDA_ERROR_OUT_OF_MEMORY);
     if (!params->func) { /* as it was given */
         work->params.kernel.func = NULL;
         work->params.kernel.kern = params->kern;
@@ -154,8 +152,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode *node, CUgraph graph, const CUgraph
 CUresult cuGraphAddKernelNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                               size_t count, const CUDA_KERNEL_NODE_PARAMS_v1 *params)
 {
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!params);
     CUDA_KERNEL_NODE_PARAMS newer = graph_newer_kernel_params(params);
     return cuGraphAddKernelNode_v2(node, graph, dependencies, count, &newer);
 }
@@ -179,8 +176,7 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode handle, const CUDA_KERNEL_NODE_PARAMS *params)
 {
     struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_KERNEL), work;
-    if (!node)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node);
     CHECK(graph_describe_kernel(params, &work));
     work.attributes = node->attributes; /* they are not parameters */
     node->attributes = NULL;
@@ -190,8 +186,7 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode handle, const CUDA_KERNEL_NOD
 
 CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1 *params)
 {
-    if (!params)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!params);
     CUDA_KERNEL_NODE_PARAMS newer = graph_newer_kernel_params(params);
     return cuGraphKernelNodeSetParams_v2(node, &newer);
 }
@@ -208,8 +203,7 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUlaunchAttributeID a
 {
     DRIVER_CHECK();
     struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_KERNEL);
-    if (!node || !value || !is_attribute(attribute))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node || !value || !is_attribute(attribute));
     if (node->attributes)
         *value = node->attributes->values[attribute];
     else
@@ -222,12 +216,10 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUlaunchAttributeID a
 {
     DRIVER_CHECK();
     struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_KERNEL);
-    if (!node || !value || !is_attribute(attribute))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node || !value || !is_attribute(attribute));
     if (!node->attributes)
         node->attributes = calloc(1, sizeof *node->attributes);
-    if (!node->attributes)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!node->attributes, CUDA_ERROR_OUT_OF_MEMORY);
     node->attributes->values[attribute] = *value;
     return CUDA_SUCCESS;
 }
@@ -237,15 +229,13 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode target_handle, CUgraphNode 
     DRIVER_CHECK();
     struct graph_node *target = graph_node_of_type(target_handle, CU_GRAPH_NODE_TYPE_KERNEL);
     struct graph_node *source = graph_node_of_type(source_handle, CU_GRAPH_NODE_TYPE_KERNEL);
-    if (!target || !source)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!target || !source);
     if (target == source)
         return CUDA_SUCCESS;
     struct graph_attributes *copy = NULL;
     if (source->attributes) {
         copy = malloc(sizeof *copy);
-        if (!copy)
-            return CUDA_ERROR_OUT_OF_MEMORY;
+        REFUSE_IF(!copy, CUDA_ERROR_OUT_OF_MEMORY);
         *copy = *source->attributes;
     }
     free(target->attributes);

@@ -51,8 +51,7 @@ static void forget_locked(struct graph_allocation *allocation)
 CUresult graph_memory_create(struct CUctx_st *context, uint64_t bytes, unsigned long long graph_id,
                              struct graph_allocation **result, CUdeviceptr *address)
 {
-    if (memory_round(bytes) < bytes)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(memory_round(bytes) < bytes, CUDA_ERROR_OUT_OF_MEMORY);
     struct graph_allocation *allocation = malloc(sizeof *allocation);
     void *mapped = allocation ? memory_map(bytes) : NULL;
     pthread_mutex_lock(&graph_memory_mutex);

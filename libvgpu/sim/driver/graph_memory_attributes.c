@@ -5,8 +5,7 @@ CUresult cuDeviceGraphMemTrim(CUdevice ordinal)
 {
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     struct CUmemPoolHandle_st *pool = graph_memory_lock(device);
     graph_memory_leave_idle_locked(device);
     if (pool->reserved_bytes > pool->used_bytes)
@@ -41,10 +40,8 @@ CUresult cuDeviceGetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute att
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
     uint64_t *bytes;
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!value)
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    INVALID_IF(!value);
     CUresult result = attribute_of_locked(graph_memory_lock(device), attribute, &bytes);
     if (result == CUDA_SUCCESS)
         *(uint64_t *)value = *bytes;
@@ -58,10 +55,8 @@ CUresult cuDeviceSetGraphMemAttribute(CUdevice ordinal, CUgraphMem_attribute att
 {
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!value || *(uint64_t *)value != 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    INVALID_IF(!value || *(uint64_t *)value != 0);
     CUresult result = CUDA_SUCCESS;
     struct CUmemPoolHandle_st *pool = graph_memory_lock(device);
     if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)

@@ -8,21 +8,17 @@
 CUresult graph_describe_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *params, CUgraph graph,
                                    struct graph_node *work)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!params || !graph_is_graph(graph) || !params->bytesize ||
-        (params->accessDescCount && !params->accessDescs) ||
-        params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-        return CUDA_ERROR_NOT_SUPPORTED; /* graph memory cannot be shared */
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!params || !graph_is_graph(graph) || !params->bytesize ||
+               (params->accessDescCount && !params->accessDescs) ||
+               params->poolProps.allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+               params->poolProps.location.type != CU_MEM_LOCATION_TYPE_DEVICE);
+    /* graph memory cannot be shared */
+    REFUSE_IF(params->poolProps.handleTypes != CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
     struct driver_device *device = device_of(params->poolProps.location.id);
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     if (device != context->device) { /* memory of a device needs a context there */
-        if (!device->primary.alive)
-            return CUDA_ERROR_INVALID_CONTEXT;
+        REFUSE_IF(!device->primary.alive, CUDA_ERROR_INVALID_CONTEXT);
         context = &device->primary;
     }
     size_t access_bytes = params->accessDescCount * sizeof *params->accessDescs;
@@ -31,8 +27,7 @@ CUresult graph_describe_allocation(CUDA_MEM_ALLOC_NODE_PARAMS *params, CUgraph g
                                 .params.allocation = *params,
                                 .owned = access_bytes ? malloc(access_bytes) : NULL,
                                 .owned_bytes = access_bytes};
-    if (access_bytes && !work->owned)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(access_bytes && !work->owned, CUDA_ERROR_OUT_OF_MEMORY);
     if (access_bytes)
         memcpy(work->owned, params->accessDescs, access_bytes);
     work->params.allocation.accessDescs = work->owned;
@@ -57,14 +52,12 @@ CUresult graph_describe_free(CUdeviceptr address, CUgraph graph, struct graph_no
 {
     DRIVER_CHECK();
     struct graph_allocation *allocation;
-    if (!graph_is_graph(graph) || frees(graph, address))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = graph_memory_claim(address, graph->id, &allocation);
-    if (result == CUDA_SUCCESS)
-        *work = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_MEM_FREE,
-                                    .allocation = allocation,
-                                    .params.allocation.dptr = address};
-    return result;
+    INVALID_IF(!graph_is_graph(graph) || frees(graph, address));
+    CHECK(graph_memory_claim(address, graph->id, &allocation));
+    *work = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_MEM_FREE,
+                                .allocation = allocation,
+                                .params.allocation.dptr = address};
+    return CUDA_SUCCESS;
 }
 
 /* ---- entry points ---------------------------------------------------------------------------- */
@@ -94,8 +87,7 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr *address)
 {
     DRIVER_CHECK();
     struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_MEM_FREE);
-    if (!node || !address)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!node || !address);
     *address = node->params.allocation.dptr;
     return CUDA_SUCCESS;
 }

@@ -4,8 +4,7 @@
 CUresult graph_describe_host(const CUDA_HOST_NODE_PARAMS *params, struct graph_node *work)
 {
     DRIVER_CHECK();
-    if (!params || !params->fn)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!params || !params->fn);
     *work = (struct graph_node){.type = CU_GRAPH_NODE_TYPE_HOST, .params.host = *params};
     return CUDA_SUCCESS;
 }
@@ -13,8 +12,7 @@ CUresult graph_describe_host(const CUDA_HOST_NODE_PARAMS *params, struct graph_n
 CUresult graph_describe_event(CUgraphNodeType type, CUevent event, struct graph_node *work)
 {
     DRIVER_CHECK();
-    if (!is_event(event))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_event(event));
     *work = (struct graph_node){.type = type, .params.event = event};
     return CUDA_SUCCESS;
 }
@@ -32,16 +30,13 @@ CUresult graph_describe_child(const CUDA_CHILD_GRAPH_NODE_PARAMS *params, CUgrap
                               struct graph_node *work)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(params->graph) || params->graph->capturing)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_is_graph(params->graph) || params->graph->capturing);
     bool moved = params->ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE;
-    if (!moved && (params->ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE ||
-                   graph_has_memory_nodes(params->graph) ||
-                   graph_contains(params->graph, CU_GRAPH_NODE_TYPE_CONDITIONAL)))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (moved &&
-        (params->graph->owner || holds_graph(graph, params->graph) || params->graph->only_exec))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!moved && (params->ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE ||
+                          graph_has_memory_nodes(params->graph) ||
+                          graph_contains(params->graph, CU_GRAPH_NODE_TYPE_CONDITIONAL)));
+    INVALID_IF(moved && (params->graph->owner || holds_graph(graph, params->graph) ||
+                         params->graph->only_exec));
     *work =
         (struct graph_node){.type = moved ? CU_GRAPH_NODE_TYPE_EMPTY : CU_GRAPH_NODE_TYPE_GRAPH};
     if (!moved)
@@ -58,19 +53,8 @@ CUresult cuGraphAddHostNode(CUgraphNode *node, CUgraph graph, const CUgraphNode 
     return graph_add(graph, dependencies, count, graph_describe_host(params, &work), &work, node);
 }
 
-CUresult cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS *params)
-{
-    return graph_tell(handle, CU_GRAPH_NODE_TYPE_HOST, params, sizeof *params);
-}
-
-CUresult cuGraphHostNodeSetParams(CUgraphNode handle, const CUDA_HOST_NODE_PARAMS *params)
-{
-    struct graph_node *node = graph_node_of_type(handle, CU_GRAPH_NODE_TYPE_HOST), work;
-    CUresult result = node ? graph_describe_host(params, &work) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        graph_work_replace(node, &work);
-    return result;
-}
+GRAPH_NODE_CALLS(Host, CU_GRAPH_NODE_TYPE_HOST, CUDA_HOST_NODE_PARAMS,
+                 graph_describe_host(params, &work))
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode *node, CUgraph graph, const CUgraphNode *dependencies,
                                   size_t count, CUgraph child)
@@ -110,10 +94,9 @@ static CUresult get_event(CUgraphNode handle, CUgraphNodeType type, CUevent *eve
 static CUresult set_event(CUgraphNode handle, CUgraphNodeType type, CUevent event)
 {
     struct graph_node *node = graph_node_of_type(handle, type), work;
-    CUresult result = node ? graph_describe_event(type, event, &work) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        graph_work_replace(node, &work);
-    return result;
+    CHECK(node ? graph_describe_event(type, event, &work) : CUDA_ERROR_INVALID_VALUE);
+    graph_work_replace(node, &work);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuGraphAddEventRecordNode(CUgraphNode *node, CUgraph graph,

@@ -91,11 +91,9 @@ static void print_graph(FILE *file, const struct CUgraph_st *graph, unsigned int
 CUresult cuGraphDebugDotPrint(CUgraph graph, const char *path, unsigned int flags)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(graph) || !path)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_is_graph(graph) || !path);
     FILE *file = fopen(path, "we");
-    if (!file)
-        return CUDA_ERROR_OPERATING_SYSTEM;
+    REFUSE_IF(!file, CUDA_ERROR_OPERATING_SYSTEM);
     fputs("digraph dot {\n", file);
     print_graph(file, graph, flags);
     fputs("}\n", file);

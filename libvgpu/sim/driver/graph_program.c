@@ -193,8 +193,7 @@ static CUresult call_later(struct graph_program *program, const struct step *ste
                            const struct graph_memory_lease *lease, struct CUstream_st *stream)
 {
     struct ticket *ticket = malloc(sizeof *ticket);
-    if (!ticket)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!ticket, CUDA_ERROR_OUT_OF_MEMORY);
     *ticket = (struct ticket){.program = program, .step = step};
     if (lease)
         ticket->lease = *lease;

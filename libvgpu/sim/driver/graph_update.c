@@ -277,8 +277,7 @@ CUresult graph_update(struct CUgraph_st *target, struct CUgraph_st *source, uint
                       CUgraphExecUpdateResultInfo *info)
 {
     *info = (CUgraphExecUpdateResultInfo){.result = CU_GRAPH_EXEC_UPDATE_SUCCESS};
-    if (!check_graph(target, source, exec_flags, info))
-        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    REFUSE_IF(!check_graph(target, source, exec_flags, info), CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE);
     if (change_graph(target, source))
         return CUDA_SUCCESS;
     info->result = CU_GRAPH_EXEC_UPDATE_ERROR;

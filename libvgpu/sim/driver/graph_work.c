@@ -95,8 +95,7 @@ CUresult graph_work_complete(struct graph_node *work, struct CUctx_st *context)
 {
     work->context = context;
     if (work->type == CU_GRAPH_NODE_TYPE_KERNEL && work->function) {
-        if (!graph_keep_arguments(work, work->launch))
-            return CUDA_ERROR_OUT_OF_MEMORY;
+        REFUSE_IF(!graph_keep_arguments(work, work->launch), CUDA_ERROR_OUT_OF_MEMORY);
         work->launch = NULL;
     } else if (work->type == CU_GRAPH_NODE_TYPE_MEMCPY && work->bytes) {
         graph_complete_copy(work);

@@ -86,8 +86,7 @@ static struct CUgreenCtx_st *green_of(const struct CUctx_st *context)
 
 static CUresult check_type(const CUdevResource *resource, CUdevResourceType type)
 {
-    if (!resource)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!resource);
     return type == CU_DEV_RESOURCE_TYPE_SM ? CUDA_SUCCESS : CUDA_ERROR_INVALID_RESOURCE_TYPE;
 }
 
@@ -95,23 +94,19 @@ CUresult cuDeviceGetDevResource(CUdevice ordinal, CUdevResource *resource, CUdev
 {
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    CUresult result = check_type(resource, type);
-    if (result == CUDA_SUCCESS)
-        describe(resource, device, device->identity->profile.sm_count);
-    return result;
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    CHECK(check_type(resource, type));
+    describe(resource, device, device->identity->profile.sm_count);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuGreenCtxGetDevResource(CUgreenCtx green, CUdevResource *resource, CUdevResourceType type)
 {
     DRIVER_CHECK();
-    if (!is_green(green))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_type(resource, type);
-    if (result == CUDA_SUCCESS)
-        *resource = green->resource;
-    return result;
+    INVALID_IF(!is_green(green));
+    CHECK(check_type(resource, type));
+    *resource = green->resource;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetDevResource(CUcontext given, CUdevResource *resource, CUdevResourceType type)
@@ -128,15 +123,12 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource *groups, unsigned int *group_
                                      unsigned int flags, unsigned int least)
 {
     DRIVER_CHECK();
-    if (!group_count || !input || least > input->sm.smCount ||
-        flags & ~(unsigned int)(CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING |
-                                CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (input->type != CU_DEV_RESOURCE_TYPE_SM)
-        return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+    INVALID_IF(!group_count || !input || least > input->sm.smCount ||
+               flags & ~(unsigned int)(CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING |
+                                       CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE));
+    REFUSE_IF(input->type != CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
     struct driver_device *device = device_of_resource(input);
-    if (!device) /* not one of ours */
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!device); /* not one of ours */
     uint32_t major = device->identity->profile.compute_major;
     bool single = flags & CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING;
     uint32_t unit = single ? (major >= HOPPER_MAJOR ? 1 : 2) : alignment_of(major);
@@ -160,22 +152,19 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc *description, CUdevResource
                                    unsigned int count)
 {
     DRIVER_CHECK();
-    if (!description || !resources || count == 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!description || !resources || count == 0);
     struct driver_device *device = device_of_resource(resources);
     unsigned int total = 0;
     for (unsigned int i = 0; i < count; i++) {
-        if (resources[i].type != CU_DEV_RESOURCE_TYPE_SM)
-            return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-        if (!device || device_of_resource(&resources[i]) != device)
-            return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+        REFUSE_IF(resources[i].type != CU_DEV_RESOURCE_TYPE_SM, CUDA_ERROR_INVALID_RESOURCE_TYPE);
+        REFUSE_IF(!device || device_of_resource(&resources[i]) != device,
+                  CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
         total += resources[i].sm.smCount;
     }
-    if (total == 0 || total > device->identity->profile.sm_count)
-        return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+    REFUSE_IF(total == 0 || total > device->identity->profile.sm_count,
+              CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION);
     struct CUdevResourceDesc_st *made = calloc(1, sizeof *made);
-    if (!made)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!made, CUDA_ERROR_OUT_OF_MEMORY);
     made->magic = MAGIC_DESCRIPTION;
     made->ordinal = device->ordinal;
     describe(&made->resource, device, total);
@@ -190,12 +179,11 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUde
 {
     CUcontext primary;
     DRIVER_CHECK();
-    if (!green || !description || description->magic != MAGIC_DESCRIPTION ||
-        flags & ~(unsigned int)CU_GREEN_CTX_DEFAULT_STREAM || description->ordinal != ordinal)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!green || !description || description->magic != MAGIC_DESCRIPTION ||
+               flags & ~(unsigned int)CU_GREEN_CTX_DEFAULT_STREAM ||
+               description->ordinal != ordinal);
     struct CUgreenCtx_st *created = calloc(1, sizeof *created);
-    if (!created)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!created, CUDA_ERROR_OUT_OF_MEMORY);
     CUresult result = cuDevicePrimaryCtxRetain(&primary, ordinal);
     if (result == CUDA_SUCCESS) {
         result = context_create_green(&created->context, primary->flags, ordinal);
@@ -221,8 +209,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc description, CUde
 CUresult cuGreenCtxDestroy(CUgreenCtx green)
 {
     DRIVER_CHECK();
-    if (!is_green(green))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_green(green));
     pthread_mutex_lock(&green_mutex);
     struct CUgreenCtx_st **link = &green_contexts;
     while (*link && *link != green)
@@ -240,10 +227,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx green)
 CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green)
 {
     DRIVER_CHECK();
-    if (!context)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_green(green))
-        return CUDA_ERROR_INVALID_CONTEXT;
+    INVALID_IF(!context);
+    REFUSE_IF(!is_green(green), CUDA_ERROR_INVALID_CONTEXT);
     *context = green->context;
     return CUDA_SUCCESS;
 }
@@ -252,8 +237,7 @@ CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int
                                 int priority)
 {
     DRIVER_CHECK();
-    if (!is_green(green) || !stream || flags != CU_STREAM_NON_BLOCKING)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_green(green) || !stream || flags != CU_STREAM_NON_BLOCKING);
     CHECK(cuCtxPushCurrent_v2(green->context));
     CUresult result = cuStreamCreateWithPriority(stream, flags, priority);
     cuCtxPopCurrent_v2(NULL);
@@ -274,23 +258,18 @@ CUresult cuGreenCtxWaitEvent(CUgreenCtx green, CUevent event)
 
 CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext *context, CUgreenCtx *green)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!context || !green)
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    INVALID_IF(!context || !green);
     *green = green_of(stream->context);
-    if (*green && handle == CU_STREAM_PER_THREAD)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(*green && handle == CU_STREAM_PER_THREAD, CUDA_ERROR_INVALID_HANDLE);
     *context = *green ? &stream->context->device->primary : stream->context;
     return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx *green)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!green)
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    INVALID_IF(!green);
     *green = green_of(stream->context);
     return CUDA_SUCCESS;
 }

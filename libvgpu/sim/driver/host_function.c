@@ -5,10 +5,8 @@
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *argument)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!function)
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    INVALID_IF(!function);
     if (stream_capture(stream))
         return capture_add_host(stream, function, argument);
     return stream_call(stream, function, argument);
@@ -30,15 +28,12 @@ static void run_callback(void *argument)
 CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback function, void *argument,
                              unsigned int flags)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!function || flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    INVALID_IF(!function || flags);
     if (stream_capture(stream))
         return capture_refuse(stream); /* as documented: only cuLaunchHostFunc can be captured */
     struct callback *callback = malloc(sizeof *callback);
-    if (!callback)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!callback, CUDA_ERROR_OUT_OF_MEMORY);
     *callback = (struct callback){function, handle, argument};
     CUresult result = stream_call(stream, run_callback, callback);
     if (result != CUDA_SUCCESS)

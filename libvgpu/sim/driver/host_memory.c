@@ -7,18 +7,13 @@
 CUresult cuMemHostAlloc(void **address, size_t bytes, unsigned int flags)
 {
     CALL_TAKES(cuMemAllocHost);
-    struct CUctx_st *context;
     CUdeviceptr mapped;
-    CHECK(context_current(&context));
-    if (!address || bytes == 0 ||
-        flags & ~(unsigned int)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
-                                CU_MEMHOSTALLOC_WRITECOMBINED))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = capture_check_unsafe();
-    if (result == CUDA_SUCCESS)
-        result = memory_allocate(context, bytes, ALLOCATION_HOST, &mapped);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!address || bytes == 0 ||
+               flags & ~(unsigned int)(CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP |
+                                       CU_MEMHOSTALLOC_WRITECOMBINED));
+    CHECK(capture_check_unsafe());
+    CHECK(memory_allocate(context, bytes, ALLOCATION_HOST, &mapped));
     pthread_mutex_lock(&memory_mutex);
     struct allocation *allocation = memory_find_locked(mapped, 1);
     if (allocation) /* else its context ended meanwhile */
@@ -53,10 +48,8 @@ static bool mapped_whole(const void *address, size_t bytes)
 
 CUresult cuMemHostRegister_v2(void *address, size_t bytes, unsigned int flags)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!address || bytes == 0 || flags & ~REGISTER_FLAGS || !mapped_whole(address, bytes))
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!address || bytes == 0 || flags & ~REGISTER_FLAGS || !mapped_whole(address, bytes));
     return memory_insert((uint64_t)address, bytes, 0, ALLOCATION_REGISTERED, context, NULL)
                ? CUDA_SUCCESS
                : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -85,10 +78,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr *mapped, void *address, unsign
 {
     struct allocation found;
     DRIVER_CHECK();
-    if (!mapped || flags)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!memory_find((uint64_t)address, 1, &found))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!mapped || flags);
+    INVALID_IF(!memory_find((uint64_t)address, 1, &found));
     *mapped = (CUdeviceptr)address;
     return CUDA_SUCCESS;
 }
@@ -97,8 +88,8 @@ CUresult cuMemHostGetFlags(unsigned int *flags, void *address)
 {
     struct allocation found;
     DRIVER_CHECK();
-    if (!flags || !memory_find((uint64_t)address, 1, &found) || found.kind != ALLOCATION_HOST)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!flags || !memory_find((uint64_t)address, 1, &found) ||
+               found.kind != ALLOCATION_HOST);
     /* with unified addresses all of it is portable and mapped, whether asked for or not */
     *flags = found.flags | CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
     return CUDA_SUCCESS;

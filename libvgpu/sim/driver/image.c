@@ -110,8 +110,8 @@ void image_free(struct image *image)
 static CUresult merge_global(struct image *image, struct module_global *global)
 {
     struct module_global *same = image_find_global(image, global->name);
-    if (same && same->kind != GLOBAL_EXTERNAL && global->kind != GLOBAL_EXTERNAL)
-        return CUDA_ERROR_INVALID_IMAGE;
+    REFUSE_IF(same && same->kind != GLOBAL_EXTERNAL && global->kind != GLOBAL_EXTERNAL,
+              CUDA_ERROR_INVALID_IMAGE);
     if (same) {
         if (same->kind == GLOBAL_EXTERNAL) {
             same->kind = global->kind;
@@ -127,8 +127,7 @@ static CUresult merge_global(struct image *image, struct module_global *global)
 CUresult image_merge(struct image *image, struct image *other)
 {
     for (struct CUfunc_st *function = other->functions; function; function = function->next)
-        if (image_find_function(image, function->name))
-            return CUDA_ERROR_INVALID_IMAGE;
+        REFUSE_IF(image_find_function(image, function->name), CUDA_ERROR_INVALID_IMAGE);
     for (struct module_global *global = other->globals; global; global = global->next) {
         CHECK(merge_global(image, global));
     }
@@ -166,8 +165,7 @@ uint32_t image_architecture(void)
 static CUresult read_elf(struct image *image, const void *bytes, uint64_t length,
                          uint32_t architecture)
 {
-    if (cubin_parse(image, bytes, length) != 0)
-        return CUDA_ERROR_INVALID_IMAGE;
+    REFUSE_IF(cubin_parse(image, bytes, length) != 0, CUDA_ERROR_INVALID_IMAGE);
     uint32_t built_for = image->binary_architecture;
     /* Code runs on its own major version from its minor version upwards. */
     bool runs = !built_for || !architecture ||
@@ -179,12 +177,10 @@ static CUresult read_ptx(struct image *image, const char *text, uint64_t length,
                          uint32_t architecture)
 {
     char *copy = length ? strndup(text, length) : NULL;
-    if (length && !copy)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(length && !copy, CUDA_ERROR_OUT_OF_MEMORY);
     int error = ptx_parse(image, copy ? copy : text);
     free(copy);
-    if (error != 0)
-        return CUDA_ERROR_INVALID_PTX;
+    REFUSE_IF(error != 0, CUDA_ERROR_INVALID_PTX);
     image->binary_architecture = architecture;
     /* the compiler refuses code for a newer virtual machine than the device's */
     return architecture && image->ptx_architecture > architecture ? CUDA_ERROR_INVALID_PTX
@@ -198,8 +194,7 @@ CUresult image_read(const void *bytes, uint64_t length, uint32_t architecture,
     void *owned = NULL;
     CUresult error = CUDA_SUCCESS;
     struct image *image = calloc(1, sizeof *image);
-    if (!image)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!image, CUDA_ERROR_OUT_OF_MEMORY);
     /* A text may be shorter than a word; without a length it has at least its NUL. */
     if (length ? length >= sizeof first_word : strnlen(bytes, sizeof first_word) == 4)
         memcpy(&first_word, bytes, sizeof first_word);
@@ -223,8 +218,7 @@ CUresult image_read(const void *bytes, uint64_t length, uint32_t architecture,
 CUresult image_read_file(const char *path, void **image, uint64_t *length)
 {
     FILE *file = fopen(path, "rbe");
-    if (!file)
-        return CUDA_ERROR_FILE_NOT_FOUND;
+    REFUSE_IF(!file, CUDA_ERROR_FILE_NOT_FOUND);
     char *bytes = NULL;
     long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
     rewind(file);

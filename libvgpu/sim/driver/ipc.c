@@ -6,17 +6,14 @@
 
 CUresult cuIpcGetMemHandle(CUipcMemHandle *handle, CUdeviceptr address)
 {
-    struct CUctx_st *context;
     struct ipc_handle made;
-    CHECK(context_current(&context));
-    if (!handle)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!handle);
     /* an address inside an allocation stands for the whole, as libraries count on that export what
      * they carved out of it; memory of pools, managed and opened memory is refused */
-    CUresult result = ipc_export(address, ALLOCATION_DEVICE, &made);
-    if (result == CUDA_SUCCESS)
-        memcpy(handle, &made, sizeof made);
-    return result;
+    CHECK(ipc_export(address, ALLOCATION_DEVICE, &made));
+    memcpy(handle, &made, sizeof made);
+    return CUDA_SUCCESS;
 }
 
 /* Where this context has it open already, counts that once more. */
@@ -36,22 +33,18 @@ static bool open_again(struct CUctx_st *context, const struct driver_device *dev
 
 CUresult cuIpcOpenMemHandle_v2(CUdeviceptr *address, CUipcMemHandle opaque, unsigned int flags)
 {
-    struct CUctx_st *context;
     struct ipc_handle handle;
     int can_reach = 1;
-    CHECK(context_current(&context));
-    if (!address || flags & ~(unsigned int)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!address || flags & ~(unsigned int)CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
     memcpy(&handle, &opaque, sizeof handle);
     struct driver_device *device = ipc_device(&handle);
-    if (!device || handle.pool)
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (handle.pid == (uint32_t)getpid() && shared_held(device, handle.shared_id))
-        return CUDA_ERROR_INVALID_CONTEXT; /* the exporter itself; seen of real drivers */
+    REFUSE_IF(!device || handle.pool, CUDA_ERROR_INVALID_HANDLE);
+    REFUSE_IF(handle.pid == (uint32_t)getpid() && shared_held(device, handle.shared_id),
+              CUDA_ERROR_INVALID_CONTEXT); /* the exporter itself; seen of real drivers */
     if (device != context->device)
         cuDeviceCanAccessPeer(&can_reach, context->device->ordinal, device->ordinal);
-    if (!can_reach)
-        return CUDA_ERROR_MAP_FAILED;
+    REFUSE_IF(!can_reach, CUDA_ERROR_MAP_FAILED);
     if (open_again(context, device, &handle, address))
         return CUDA_SUCCESS;
     return ipc_open(&handle, ALLOCATION_OPENED, context, NULL, address);
@@ -65,8 +58,7 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr *address, CUipcMemHandle handle, unsigne
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     CHECK(stream_calls_settle());
     pthread_mutex_lock(&memory_mutex);
     struct allocation *found = memory_find_locked(address, 1);

@@ -66,8 +66,7 @@ static CUresult make_shared_locked(struct allocation *allocation)
     struct driver_device *device =
         allocation->pool ? allocation->pool->device : allocation->context->device;
     struct shared_bytes *shared = calloc(1, sizeof *shared);
-    if (!shared)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!shared, CUDA_ERROR_OUT_OF_MEMORY);
     shared->device = device;
     if (!replace_pages(address, bytes, &shared->file)) {
         free(shared);
@@ -153,8 +152,7 @@ static CUresult map_file(int descriptor, const struct ipc_handle *handle, enum a
                          CUdeviceptr *address)
 {
     struct shared_bytes *shared = calloc(1, sizeof *shared);
-    if (!shared)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!shared, CUDA_ERROR_OUT_OF_MEMORY);
     *shared = (struct shared_bytes){.device = ipc_device(handle),
                                     .identifier = handle->shared_id,
                                     .offset = handle->offset,
@@ -185,8 +183,7 @@ CUresult ipc_open(const struct ipc_handle *handle, enum allocation_kind kind,
 {
     struct driver_device *device = ipc_device(handle);
     int descriptor = device ? open_file(handle) : -1;
-    if (descriptor < 0)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(descriptor < 0, CUDA_ERROR_INVALID_HANDLE);
     CUresult result = CUDA_ERROR_INVALID_HANDLE;
     if (shared_hold(device, handle->shared_id, NULL) == 0) {
         result = map_file(descriptor, handle, kind, context, pool, address);

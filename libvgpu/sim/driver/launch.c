@@ -33,8 +33,7 @@ static CUresult read_first_argument(const struct CUfunc_st *function, const stru
             if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER)
                 argument = at[1];
     }
-    if (!argument || bytes > sizeof *value)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!argument || bytes > sizeof *value);
     *value = 0;
     memcpy(value, argument, bytes);
     return CUDA_SUCCESS;
@@ -46,11 +45,9 @@ static CUresult read_first_argument(const struct CUfunc_st *function, const stru
 static CUresult check_bounds(const struct CUfunc_st *function, const struct launch *launch,
                              uint64_t threads)
 {
-    if (threads > function->max_threads)
-        return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
-    if (function->required_threads &&
-        memcmp(launch->block, function->required_block, sizeof launch->block) != 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(threads > function->max_threads, CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    INVALID_IF(function->required_threads &&
+               memcmp(launch->block, function->required_block, sizeof launch->block) != 0);
     return CUDA_SUCCESS;
 }
 
@@ -58,32 +55,26 @@ CUresult launch_describe(struct CUfunc_st *function, struct driver_device *devic
                          const struct launch *launch, struct launch_need *need)
 {
     *need = (struct launch_need){0};
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE);
     const struct sim_profile *profile = &device->identity->profile;
     uint64_t blocks = (uint64_t)launch->grid[0] * launch->grid[1] * launch->grid[2];
     uint64_t threads = (uint64_t)launch->block[0] * launch->block[1] * launch->block[2];
-    if (blocks == 0 || threads == 0 || threads > DRIVER_MAX_BLOCK_THREADS ||
-        launch->block[2] > MAX_BLOCK_DEPTH || launch->grid[0] > MAX_GRID_WIDTH ||
-        launch->grid[1] > MAX_GRID_OTHER || launch->grid[2] > MAX_GRID_OTHER ||
-        launch->shared_bytes > dynamic_shared_limit(function, device->ordinal) ||
-        (launch->params && launch->extra))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (function->parameter_count && function->parameter_count != PARAMETERS_UNKNOWN &&
-        !launch->params && !launch->extra)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_bounds(function, launch, threads);
-    if (result == CUDA_SUCCESS && (function->clusters || launch->cluster[0]))
-        result = cluster_check(function, device, launch);
-    if (result != CUDA_SUCCESS)
-        return result;
+    INVALID_IF(blocks == 0 || threads == 0 || threads > DRIVER_MAX_BLOCK_THREADS ||
+               launch->block[2] > MAX_BLOCK_DEPTH || launch->grid[0] > MAX_GRID_WIDTH ||
+               launch->grid[1] > MAX_GRID_OTHER || launch->grid[2] > MAX_GRID_OTHER ||
+               launch->shared_bytes > dynamic_shared_limit(function, device->ordinal) ||
+               (launch->params && launch->extra));
+    INVALID_IF(function->parameter_count && function->parameter_count != PARAMETERS_UNKNOWN &&
+               !launch->params && !launch->extra);
+    CHECK(check_bounds(function, launch, threads));
+    if (function->clusters || launch->cluster[0])
+        CHECK(cluster_check(function, device, launch));
     uint64_t resident = 0;
     if (launch->cooperative || profile->calibration.concurrent)
         resident =
             (uint64_t)resident_blocks(profile, function, (uint32_t)threads, launch->shared_bytes) *
             profile->sm_count;
-    if (launch->cooperative && blocks > resident)
-        return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    REFUSE_IF(launch->cooperative && blocks > resident, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     if (profile->calibration.concurrent && blocks < resident)
         need->parts = (uint32_t)((blocks * SIM_PARTS + resident - 1) / resident);
     if (!function->loaded) /* written once: launches of several threads share the line */
@@ -97,14 +88,11 @@ CUresult launch_describe(struct CUfunc_st *function, struct driver_device *devic
 
 static CUresult launch_kernel(CUfunction function, const struct launch *launch, CUstream handle)
 {
-    struct CUstream_st *stream;
     struct launch_need need;
-    CHECK(stream_resolve(handle, &stream));
-    CUresult result = launch_describe(function, stream->context->device, launch, &need);
-    if (result == CUDA_SUCCESS && function->image->library)
-        result = library_module(function->image->library, stream->context, NULL);
-    if (result != CUDA_SUCCESS)
-        return result;
+    RESOLVE_STREAM(stream, handle);
+    CHECK(launch_describe(function, stream->context->device, launch, &need));
+    if (function->image->library)
+        CHECK(library_module(function->image->library, stream->context, NULL));
     if (__builtin_expect(stream_capture(stream) != NULL, 0)) {
         call_takes_instead(CAPTURED_LAUNCH_NS);
         struct graph_node node = {.type = CU_GRAPH_NODE_TYPE_KERNEL,
@@ -128,8 +116,7 @@ CUresult launch_read_config(const CUlaunchConfig *config, struct launch *launch)
     *launch = (struct launch){.grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
                               .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
                               .shared_bytes = config->sharedMemBytes};
-    if (config->numAttrs && !config->attrs)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(config->numAttrs && !config->attrs);
     for (unsigned int i = 0; i < config->numAttrs; i++) {
         const CUlaunchAttribute *attribute = &config->attrs[i];
         switch ((int)attribute->id) {
@@ -138,16 +125,15 @@ CUresult launch_read_config(const CUlaunchConfig *config, struct launch *launch)
             break;
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: /* three numbers, none of them 0 */
             memcpy(launch->cluster, attribute->value.pad, sizeof launch->cluster);
-            if (!launch->cluster[0] || !launch->cluster[1] || !launch->cluster[2])
-                return CUDA_ERROR_INVALID_VALUE;
+            INVALID_IF(!launch->cluster[0] || !launch->cluster[1] || !launch->cluster[2]);
             break;
         case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT: /* these hand out an event or a node */
         case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
         case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
             return CUDA_ERROR_NOT_SUPPORTED;
         default:
-            if ((unsigned int)attribute->id > CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT)
-                return CUDA_ERROR_INVALID_VALUE;
+            INVALID_IF((unsigned int)attribute->id >
+                       CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT);
         }
     }
     return CUDA_SUCCESS;

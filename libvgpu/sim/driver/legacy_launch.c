@@ -24,10 +24,8 @@ void legacy_launch_free(struct legacy_launch *legacy)
 
 static CUresult state_of(CUfunction function, struct legacy_launch **legacy)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!is_function(function))
-        return CUDA_ERROR_INVALID_HANDLE;
+    CURRENT_CONTEXT(context);
+    REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE);
     if (!function->legacy)
         function->legacy = calloc(1, sizeof *function->legacy);
     *legacy = function->legacy;
@@ -38,8 +36,7 @@ CUresult cuFuncSetBlockShape(CUfunction function, int x, int y, int z)
 {
     struct legacy_launch *legacy;
     CHECK(state_of(function, &legacy));
-    if (x <= 0 || y <= 0 || z <= 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(x <= 0 || y <= 0 || z <= 0);
     legacy->block[0] = (unsigned int)x;
     legacy->block[1] = (unsigned int)y;
     legacy->block[2] = (unsigned int)z;
@@ -49,30 +46,26 @@ CUresult cuFuncSetBlockShape(CUfunction function, int x, int y, int z)
 CUresult cuFuncSetSharedSize(CUfunction function, unsigned int bytes)
 {
     struct legacy_launch *legacy;
-    CUresult result = state_of(function, &legacy);
-    if (result == CUDA_SUCCESS)
-        legacy->shared_bytes = bytes;
-    return result;
+    CHECK(state_of(function, &legacy));
+    legacy->shared_bytes = bytes;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuParamSetSize(CUfunction function, unsigned int bytes)
 {
     struct legacy_launch *legacy;
-    CUresult result = state_of(function, &legacy);
-    if (result == CUDA_SUCCESS && bytes > MOST_ARGUMENT_BYTES)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        legacy->argument_bytes = bytes;
-    return result;
+    CHECK(state_of(function, &legacy));
+    INVALID_IF(bytes > MOST_ARGUMENT_BYTES);
+    legacy->argument_bytes = bytes;
+    return CUDA_SUCCESS;
 }
 
 static CUresult set_argument(CUfunction function, int offset, const void *value, size_t bytes)
 {
     struct legacy_launch *legacy;
     CHECK(state_of(function, &legacy));
-    if (offset < 0 || !value || (size_t)offset > MOST_ARGUMENT_BYTES ||
-        bytes > MOST_ARGUMENT_BYTES - (size_t)offset)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(offset < 0 || !value || (size_t)offset > MOST_ARGUMENT_BYTES ||
+               bytes > MOST_ARGUMENT_BYTES - (size_t)offset);
     memcpy(legacy->arguments + offset, value, bytes);
     return CUDA_SUCCESS;
 }
@@ -96,8 +89,7 @@ CUresult cuLaunchGridAsync(CUfunction function, int width, int height, CUstream 
 {
     struct legacy_launch *legacy;
     CHECK(state_of(function, &legacy));
-    if (width <= 0 || height <= 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(width <= 0 || height <= 0);
     void *extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, legacy->arguments, CU_LAUNCH_PARAM_BUFFER_SIZE,
                      &legacy->argument_bytes, CU_LAUNCH_PARAM_END};
     return cuLaunchKernel(function, (unsigned int)width, (unsigned int)height, 1, legacy->block[0],
@@ -125,19 +117,18 @@ static CUresult check_multi_device(const CUDA_LAUNCH_PARAMS *launches, unsigned 
     for (unsigned int i = 0; i < count; i++) {
         struct CUstream_st *stream;
         const CUDA_LAUNCH_PARAMS *each = &launches[i];
-        if (!is_function(each->function) || !is_function(launches->function))
-            return CUDA_ERROR_INVALID_HANDLE;
-        if (!each->hStream || each->hStream == CU_STREAM_LEGACY ||
-            each->hStream == CU_STREAM_PER_THREAD)
-            return CUDA_ERROR_INVALID_VALUE;
+        REFUSE_IF(!is_function(each->function) || !is_function(launches->function),
+                  CUDA_ERROR_INVALID_HANDLE);
+        INVALID_IF(!each->hStream || each->hStream == CU_STREAM_LEGACY ||
+                   each->hStream == CU_STREAM_PER_THREAD);
         CHECK(stream_resolve(each->hStream, &stream));
         uint32_t device = 1u << stream->context->device->ordinal;
-        if (devices & device || strcmp(each->function->name, launches->function->name) != 0 ||
+        INVALID_IF(
+            devices & device || strcmp(each->function->name, launches->function->name) != 0 ||
             each->gridDimX != launches->gridDimX || each->gridDimY != launches->gridDimY ||
             each->gridDimZ != launches->gridDimZ || each->blockDimX != launches->blockDimX ||
             each->blockDimY != launches->blockDimY || each->blockDimZ != launches->blockDimZ ||
-            each->sharedMemBytes != launches->sharedMemBytes)
-            return CUDA_ERROR_INVALID_VALUE;
+            each->sharedMemBytes != launches->sharedMemBytes);
         devices |= device;
     }
     return CUDA_SUCCESS;
@@ -147,8 +138,7 @@ CUresult cuLaunchCooperativeKernelMultiDevice(CUDA_LAUNCH_PARAMS *launches, unsi
                                               unsigned int flags)
 {
     DRIVER_CHECK();
-    if (!launches || count == 0 || count > (unsigned int)driver.device_count || flags & ~3u)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!launches || count == 0 || count > (unsigned int)driver.device_count || flags & ~3u);
     CUresult result = check_multi_device(launches, count);
     for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = cuLaunchCooperativeKernel(

@@ -85,8 +85,7 @@ static CUresult load(CUlibrary *result, const void *bytes, uint64_t length)
 /* The module of a library in the current context. */
 static CUresult current_module(struct CUlib_st *library, struct CUmod_st **module)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     return is_library(library) ? library_module(library, context, module)
                                : CUDA_ERROR_INVALID_HANDLE;
 }
@@ -99,9 +98,8 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *
 {
     CALL_TAKES(cuModuleLoad);
     DRIVER_CHECK();
-    if (!library || !image || (jit_count && !(jit_options && jit_values)) ||
-        (option_count && !(options && option_values)))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!library || !image || (jit_count && !(jit_options && jit_values)) ||
+               (option_count && !(options && option_values)));
     jit_options_answer(jit_count, jit_options, jit_values);
     return load(library, image, 0);
 }
@@ -114,9 +112,8 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
     void *bytes;
     uint64_t length;
     DRIVER_CHECK();
-    if (!library || !path || (jit_count && !(jit_options && jit_values)) ||
-        (option_count && !(options && option_values)))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!library || !path || (jit_count && !(jit_options && jit_values)) ||
+               (option_count && !(options && option_values)));
     jit_options_answer(jit_count, jit_options, jit_values);
     CUresult result = image_read_file(path, &bytes, &length);
     if (result == CUDA_SUCCESS) {
@@ -130,8 +127,7 @@ CUresult cuLibraryUnload(CUlibrary library)
 {
     CALL_TAKES(cuModuleUnload);
     DRIVER_CHECK();
-    if (!is_library(library))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!is_library(library), CUDA_ERROR_INVALID_HANDLE);
     CUresult result = stream_calls_settle(); /* before the mutex: what is waited for may need it */
     if (result != CUDA_SUCCESS)
         return result;
@@ -157,10 +153,8 @@ CUresult cuLibraryGetModule(CUmodule *module, CUlibrary library)
 CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
     DRIVER_CHECK();
-    if (!kernel || !name)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_library(library))
-        return CUDA_ERROR_INVALID_HANDLE;
+    INVALID_IF(!kernel || !name);
+    REFUSE_IF(!is_library(library), CUDA_ERROR_INVALID_HANDLE);
     *kernel = (CUkernel)image_find_function(library->image, name);
     return *kernel ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
@@ -168,10 +162,8 @@ CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *nam
 CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
 {
     DRIVER_CHECK();
-    if (!count)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_library(library))
-        return CUDA_ERROR_INVALID_HANDLE;
+    INVALID_IF(!count);
+    REFUSE_IF(!is_library(library), CUDA_ERROR_INVALID_HANDLE);
     *count = library->image->function_count;
     return CUDA_SUCCESS;
 }
@@ -179,10 +171,8 @@ CUresult cuLibraryGetKernelCount(unsigned int *count, CUlibrary library)
 CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int count, CUlibrary library)
 {
     DRIVER_CHECK();
-    if (!kernels)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_library(library))
-        return CUDA_ERROR_INVALID_HANDLE;
+    INVALID_IF(!kernels);
+    REFUSE_IF(!is_library(library), CUDA_ERROR_INVALID_HANDLE);
     struct CUfunc_st *function = library->image->functions;
     for (unsigned int i = 0; i < count && function; i++, function = function->next)
         kernels[i] = (CUkernel)function;
@@ -203,16 +193,13 @@ CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary libr
 {
     struct CUmod_st *module = NULL;
     DRIVER_CHECK();
-    if (!name || (!address && !bytes))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_library(library))
-        return CUDA_ERROR_INVALID_HANDLE;
+    INVALID_IF(!name || (!address && !bytes));
+    REFUSE_IF(!is_library(library), CUDA_ERROR_INVALID_HANDLE);
     const struct module_global *global = image_find_global(library->image, name);
-    if (!global || global->kind != GLOBAL_MANAGED)
-        return CUDA_ERROR_NOT_FOUND;
+    REFUSE_IF(!global || global->kind != GLOBAL_MANAGED, CUDA_ERROR_NOT_FOUND);
     /* Here each context has managed variables of its own; the driver's are the same in all. */
-    CUresult result = current_module(library, &module);
-    return result == CUDA_SUCCESS ? module_global_of(module, name, address, bytes) : result;
+    CHECK(current_module(library, &module));
+    return module_global_of(module, name, address, bytes);
 }
 
 /* Pointers that host code could call through exist on devices with unified function pointers
@@ -220,7 +207,6 @@ CUresult cuLibraryGetManaged(CUdeviceptr *address, size_t *bytes, CUlibrary libr
 CUresult cuLibraryGetUnifiedFunction(void **function, CUlibrary library, const char *name)
 {
     DRIVER_CHECK();
-    if (!function || !name)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!function || !name);
     return is_library(library) ? CUDA_ERROR_NOT_FOUND : CUDA_ERROR_INVALID_HANDLE;
 }

@@ -67,8 +67,7 @@ static void write_function(FILE *out, const struct CUfunc_st *function)
 static CUresult write_image(struct CUlinkState_st *state)
 {
     FILE *out = open_memstream(&state->text, &state->text_bytes);
-    if (!out)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!out, CUDA_ERROR_OUT_OF_MEMORY);
     const struct image *image = state->image;
     fprintf(out, ".version 7.0\n.target sm_%u\n.address_size 64\n", image->ptx_architecture);
     for (const struct module_global *global = image->globals; global; global = global->next)
@@ -87,10 +86,10 @@ static CUresult add(struct CUlinkState_st *state, CUjitInputType type, const voi
                     uint64_t length)
 {
     struct image *image;
-    if (type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY || type == CU_JIT_INPUT_NVVM)
-        return CUDA_ERROR_NOT_SUPPORTED; /* host objects with device code inside, and NVVM */
-    if ((unsigned int)type > CU_JIT_INPUT_NVVM || state->text)
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(type == CU_JIT_INPUT_OBJECT || type == CU_JIT_INPUT_LIBRARY ||
+                  type == CU_JIT_INPUT_NVVM,
+              CUDA_ERROR_NOT_SUPPORTED); /* host objects with device code inside, and NVVM */
+    INVALID_IF((unsigned int)type > CU_JIT_INPUT_NVVM || state->text);
     CHECK(image_read(bytes, length, image_architecture(), &image));
     CUresult result = image_merge(state->image, image);
     image_free(image);
@@ -102,10 +101,8 @@ static CUresult add(struct CUlinkState_st *state, CUjitInputType type, const voi
 CUresult cuLinkCreate_v2(unsigned int option_count, CUjit_option *options, void **option_values,
                          CUlinkState *state)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!state || (option_count && (!options || !option_values)))
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!state || (option_count && (!options || !option_values)));
     struct CUlinkState_st *created = calloc(1, sizeof *created);
     struct image *image = calloc(1, sizeof *image);
     if (!created || !image) {
@@ -131,10 +128,8 @@ CUresult cuLinkAddData_v2(CUlinkState state, CUjitInputType type, void *data, si
 {
     DRIVER_CHECK();
     (void)name; /* for the log */
-    if (!is_state(state))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!data || bytes == 0 || (option_count && (!options || !option_values)))
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(!is_state(state), CUDA_ERROR_INVALID_HANDLE);
+    INVALID_IF(!data || bytes == 0 || (option_count && (!options || !option_values)));
     return add(state, type, data, bytes);
 }
 
@@ -151,10 +146,8 @@ CUresult cuLinkAddFile_v2(CUlinkState state, CUjitInputType type, const char *pa
     void *bytes;
     uint64_t length;
     DRIVER_CHECK();
-    if (!is_state(state))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!path || (option_count && (!options || !option_values)))
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(!is_state(state), CUDA_ERROR_INVALID_HANDLE);
+    INVALID_IF(!path || (option_count && (!options || !option_values)));
     CUresult result = image_read_file(path, &bytes, &length);
     if (result == CUDA_SUCCESS) {
         result = add(state, type, bytes, length);
@@ -172,13 +165,10 @@ CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char *path,
 CUresult cuLinkComplete(CUlinkState state, void **image, size_t *bytes)
 {
     DRIVER_CHECK();
-    if (!is_state(state))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (!image)
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(!is_state(state), CUDA_ERROR_INVALID_HANDLE);
+    INVALID_IF(!image);
     /* Which error a missing definition gives is not documented. */
-    if (!image_is_complete(state->image))
-        return CUDA_ERROR_INVALID_IMAGE;
+    REFUSE_IF(!image_is_complete(state->image), CUDA_ERROR_INVALID_IMAGE);
     CHECK(state->text ? CUDA_SUCCESS : write_image(state));
     *image = state->text;
     if (bytes)
@@ -189,8 +179,7 @@ CUresult cuLinkComplete(CUlinkState state, void **image, size_t *bytes)
 CUresult cuLinkDestroy(CUlinkState state)
 {
     DRIVER_CHECK();
-    if (!is_state(state))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!is_state(state), CUDA_ERROR_INVALID_HANDLE);
     state->magic = 0;
     image_free(state->image);
     free(state->text);

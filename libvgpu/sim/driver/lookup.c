@@ -76,10 +76,9 @@ static const struct entry *find_entry(const char *name, int version, bool per_th
 CUresult cuGetProcAddress_v2(const char *name, void **function, int version, cuuint64_t flags,
                              CUdriverProcAddressQueryResult *status)
 {
-    if (!name || !function || version > driver_version() ||
-        flags & ~(cuuint64_t)(CU_GET_PROC_ADDRESS_LEGACY_STREAM |
-                              CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!name || !function || version > driver_version() ||
+               flags & ~(cuuint64_t)(CU_GET_PROC_ADDRESS_LEGACY_STREAM |
+                                     CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM));
     bool known;
     bool per_thread = flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM;
     const struct entry *entry = find_entry(name, version, per_thread, &known);

@@ -80,9 +80,8 @@ CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise kind,
         break; /* the location is ignored */
     case CU_MEM_ADVISE_SET_ACCESSED_BY:
     case CU_MEM_ADVISE_UNSET_ACCESSED_BY:
-        if (location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
-            location.type != CU_MEM_LOCATION_TYPE_HOST)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(location.type != CU_MEM_LOCATION_TYPE_DEVICE &&
+                   location.type != CU_MEM_LOCATION_TYPE_HOST);
         /* fall through */
     case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
         result = managed_settle_location(&advice.location);
@@ -125,9 +124,8 @@ CUresult cuMemRangeGetAttribute(void *value, size_t value_bytes, CUmem_range_att
     struct managed_policy common;
     DRIVER_CHECK();
     bool list = attribute == CU_MEM_RANGE_ATTRIBUTE_ACCESSED_BY;
-    if (!value || value_bytes == 0 || value_bytes % sizeof(int) ||
-        (!list && value_bytes != sizeof(int)))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!value || value_bytes == 0 || value_bytes % sizeof(int) ||
+               (!list && value_bytes != sizeof(int)));
     CHECK(managed_common(address, bytes, &common));
     switch (attribute) {
     case CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY:
@@ -164,8 +162,7 @@ CUresult cuMemRangeGetAttributes(void **values, size_t *value_bytes,
 {
     CUresult result = CUDA_SUCCESS;
     DRIVER_CHECK();
-    if (!values || !value_bytes || !attributes || count == 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!values || !value_bytes || !attributes || count == 0);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = cuMemRangeGetAttribute(values[i], value_bytes[i], attributes[i], address, bytes);
     return result;

@@ -13,23 +13,19 @@ static void set_prefetched(struct managed_policy *policy, const void *location)
 /* Begins something on a stream that may not be captured. */
 static CUresult begin(CUstream handle, struct CUstream_st **stream)
 {
-    CUresult result = stream_resolve(handle, stream);
-    if (result == CUDA_SUCCESS && (*stream)->capture)
-        result = capture_refuse(*stream);
-    return result;
+    CHECK(stream_resolve(handle, stream));
+    if ((*stream)->capture)
+        CHECK(capture_refuse(*stream));
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location,
                                unsigned int flags, CUstream handle)
 {
     struct CUstream_st *stream;
-    CUresult result = begin(handle, &stream);
-    if (result == CUDA_SUCCESS)
-        result = flags ? CUDA_ERROR_INVALID_VALUE : managed_settle_location(&location);
-    if (result == CUDA_SUCCESS)
-        result = managed_change(address, bytes, set_prefetched, &location);
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(begin(handle, &stream));
+    CHECK(flags ? CUDA_ERROR_INVALID_VALUE : managed_settle_location(&location));
+    CHECK(managed_change(address, bytes, set_prefetched, &location));
     if (location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         managed_leave(address, bytes);
     else
@@ -51,8 +47,8 @@ static CUresult check_batch(const CUdeviceptr *addresses, const size_t *sizes, s
                             unsigned long long flags, CUstream handle)
 {
     struct managed_policy unused;
-    if (!addresses || !sizes || count == 0 || flags || !handle || handle == CU_STREAM_LEGACY)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!addresses || !sizes || count == 0 || flags || !handle ||
+               handle == CU_STREAM_LEGACY);
     CUresult result = CUDA_SUCCESS;
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = managed_common(addresses[i], sizes[i], &unused);
@@ -90,8 +86,8 @@ CUresult cuMemDiscardBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t co
                                 unsigned long long flags, CUstream handle)
 {
     struct CUstream_st *stream;
-    CUresult result = begin(handle, &stream);
-    return result == CUDA_SUCCESS ? check_batch(addresses, sizes, count, flags, handle) : result;
+    CHECK(begin(handle, &stream));
+    return check_batch(addresses, sizes, count, flags, handle);
 }
 
 CUresult cuMemDiscardAndPrefetchBatchAsync(CUdeviceptr *addresses, size_t *sizes, size_t count,
@@ -111,11 +107,10 @@ CUresult cuStreamAttachMemAsync(CUstream handle, CUdeviceptr address, size_t byt
     struct allocation found;
     CHECK(begin(handle, &stream));
     bool single = flags == CU_MEM_ATTACH_SINGLE;
-    if ((!single && flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) ||
-        (single && (!handle || handle == CU_STREAM_LEGACY)) || !memory_find(address, 1, &found) ||
-        !allocation_is_managed(&found) || found.address != address ||
-        (bytes != 0 && bytes != found.bytes))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF((!single && flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST) ||
+               (single && (!handle || handle == CU_STREAM_LEGACY)) ||
+               !memory_find(address, 1, &found) || !allocation_is_managed(&found) ||
+               found.address != address || (bytes != 0 && bytes != found.bytes));
     struct sim_submission submission = {.kind = SIM_OPERATION_EVENT};
     stream_submit(stream, &submission);
     return CUDA_SUCCESS;

@@ -79,8 +79,7 @@ static CUresult allocate_in_blocks(struct CUctx_st *context, uint64_t bytes,
     uint64_t moved_bytes;
     bool later = (kind == ALLOCATION_MANAGED || kind == ALLOCATION_OWN_MANAGED) &&
                  context->device->identity->profile.calibration.managed_as_touched;
-    if (memory_attach(context->device) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(memory_attach(context->device) != 0, CUDA_ERROR_OUT_OF_MEMORY);
     if (later)
         managed_touch_expect();
     CHECK(block_take(context, bytes, !later, &block, address, &moved_bytes));
@@ -98,10 +97,10 @@ CUresult memory_allocate(struct CUctx_st *context, uint64_t bytes, enum allocati
     if (on_device(kind) && block_wanted(context->device))
         return allocate_in_blocks(context, bytes, kind, address);
     uint64_t charged_bytes = on_device(kind) ? memory_round(bytes) : 0;
-    if (charged_bytes < bytes && on_device(kind)) /* wrapped round */
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    if (charged_bytes && memory_charge(context->device, charged_bytes) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    /* wrapped round */
+    REFUSE_IF(charged_bytes < bytes && on_device(kind), CUDA_ERROR_OUT_OF_MEMORY);
+    REFUSE_IF(charged_bytes && memory_charge(context->device, charged_bytes) != 0,
+              CUDA_ERROR_OUT_OF_MEMORY);
     void *mapped = memory_map(bytes);
     if (!mapped || !memory_insert((uint64_t)mapped, bytes, charged_bytes, kind, context, NULL)) {
         if (mapped)
@@ -177,8 +176,7 @@ CUresult memory_free_now(uint64_t address, bool host)
     else
         allocation = NULL;
     pthread_mutex_unlock(&memory_mutex);
-    if (!allocation)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!allocation);
     bool plain = allocation->kind == ALLOCATION_DEVICE;
     const struct CUctx_st *context = allocation->context;
     uint64_t moved_bytes = give_back(allocation);
@@ -189,8 +187,8 @@ CUresult memory_free_now(uint64_t address, bool host)
 
 CUresult memory_free(uint64_t address, bool host)
 {
-    CUresult result = stream_calls_settle();
-    return result == CUDA_SUCCESS ? memory_free_now(address, host) : result;
+    CHECK(stream_calls_settle());
+    return memory_free_now(address, host);
 }
 
 void memory_free_context(struct CUctx_st *context)
@@ -204,12 +202,10 @@ void memory_free_context(struct CUctx_st *context)
 
 static CUresult allocate(CUdeviceptr *address, uint64_t bytes, enum allocation_kind kind)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!address || bytes == 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = capture_check_unsafe();
-    return result == CUDA_SUCCESS ? memory_allocate(context, bytes, kind, address) : result;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!address || bytes == 0);
+    CHECK(capture_check_unsafe());
+    return memory_allocate(context, bytes, kind, address);
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr *address, size_t bytes)
@@ -222,23 +218,19 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr *address, size_t *pitch, size_t width_by
                             unsigned int element_bytes)
 {
     CALL_TAKES(cuMemAlloc);
-    if (!pitch || width_bytes == 0 || height == 0 ||
-        (element_bytes != 4 && element_bytes != 8 && element_bytes != 16))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pitch || width_bytes == 0 || height == 0 ||
+               (element_bytes != 4 && element_bytes != 8 && element_bytes != 16));
     size_t row_bytes = (width_bytes + PITCH_ALIGNMENT - 1) / PITCH_ALIGNMENT * PITCH_ALIGNMENT;
-    if (row_bytes < width_bytes || height > SIZE_MAX / row_bytes)
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    CUresult result = allocate(address, (uint64_t)row_bytes * height, ALLOCATION_DEVICE);
-    if (result == CUDA_SUCCESS)
-        *pitch = row_bytes;
-    return result;
+    REFUSE_IF(row_bytes < width_bytes || height > SIZE_MAX / row_bytes, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(allocate(address, (uint64_t)row_bytes * height, ALLOCATION_DEVICE));
+    *pitch = row_bytes;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemAllocManaged(CUdeviceptr *address, size_t bytes, unsigned int flags)
 {
     CALL_TAKES(cuMemAllocManaged);
-    if (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST);
     return allocate(address, bytes, ALLOCATION_MANAGED);
 }
 
@@ -255,12 +247,11 @@ CUresult cuMemFree_v2(CUdeviceptr address)
 CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     CALL_TAKES(cuMemGetInfo);
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     uint64_t used_bytes, own_bytes;
     uint64_t memory_bytes = context->device->identity->profile.memory_bytes;
-    if (sim_client_memory(context->device->device, &used_bytes, &own_bytes) != 0)
-        return CUDA_ERROR_UNKNOWN;
+    REFUSE_IF(sim_client_memory(context->device->device, &used_bytes, &own_bytes) != 0,
+              CUDA_ERROR_UNKNOWN);
     if (free_bytes) /* either may be left out, which the driver does not document */
         *free_bytes = memory_bytes - used_bytes;
     if (total_bytes)
@@ -272,8 +263,7 @@ CUresult cuMemGetAddressRange_v2(CUdeviceptr *base, size_t *bytes, CUdeviceptr a
 {
     struct allocation found;
     DRIVER_CHECK();
-    if (!memory_find(address, 1, &found))
-        return CUDA_ERROR_NOT_FOUND;
+    REFUSE_IF(!memory_find(address, 1, &found), CUDA_ERROR_NOT_FOUND);
     if (base)
         *base = found.address;
     if (bytes)

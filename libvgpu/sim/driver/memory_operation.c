@@ -112,16 +112,14 @@ static CUresult check(const CUstreamBatchMemOpParams *operation)
     bool wait = is_wait(operation->operation);
     if (operation->operation == CU_STREAM_MEM_OP_BARRIER) /* they run one by one as it is */
         return CUDA_SUCCESS;
-    if (operation->operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES)
-        return CUDA_ERROR_NOT_SUPPORTED; /* CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES */
-    if (!wait && !is_write(operation->operation))
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(operation->operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES,
+              CUDA_ERROR_NOT_SUPPORTED); /* CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES */
+    INVALID_IF(!wait && !is_write(operation->operation));
     unsigned int allowed = wait ? CONDITION_MASK | (unsigned int)CU_STREAM_WAIT_VALUE_FLUSH
                                 : (unsigned int)CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER;
-    if (operation->waitValue.flags & ~allowed ||
-        operation->waitValue.address % (is_wide(operation) ? 8 : 4) ||
-        !is_there(operation, &found) || allocation_is_managed(&found))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(operation->waitValue.flags & ~allowed ||
+               operation->waitValue.address % (is_wide(operation) ? 8 : 4) ||
+               !is_there(operation, &found) || allocation_is_managed(&found));
     return wait && operation->waitValue.flags & CU_STREAM_WAIT_VALUE_FLUSH
                ? CUDA_ERROR_NOT_SUPPORTED
                : CUDA_SUCCESS;
@@ -129,8 +127,7 @@ static CUresult check(const CUstreamBatchMemOpParams *operation)
 
 CUresult memory_operations_check(const CUstreamBatchMemOpParams *operations, unsigned int count)
 {
-    if (!operations || count == 0 || count >= MEMORY_OPERATIONS_MOST)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!operations || count == 0 || count >= MEMORY_OPERATIONS_MOST);
     CUresult result = CUDA_SUCCESS;
     for (unsigned int i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = check(&operations[i]);

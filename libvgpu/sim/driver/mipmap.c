@@ -74,19 +74,13 @@ static void put_at(struct CUmipmappedArray_st *mipmap, CUdeviceptr address)
 static CUresult prepare(const CUDA_ARRAY3D_DESCRIPTOR *form, unsigned int level_count,
                         struct CUmipmappedArray_st **made)
 {
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result == CUDA_SUCCESS)
-        result = array_check_form(form, true);
-    if (result == CUDA_SUCCESS)
-        result = capture_check_unsafe();
-    if (result != CUDA_SUCCESS)
-        return result;
+    CURRENT_CONTEXT(context);
+    CHECK(array_check_form(form, true));
+    CHECK(capture_check_unsafe());
     level_count = clamp_levels(form, level_count);
     struct CUmipmappedArray_st *mipmap =
         calloc(1, sizeof *mipmap + level_count * sizeof mipmap->levels[0]);
-    if (!mipmap)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!mipmap, CUDA_ERROR_OUT_OF_MEMORY);
     mipmap->magic = MAGIC_MIPMAP;
     mipmap->context = context;
     mipmap->form = *form;
@@ -112,15 +106,13 @@ CUresult cuMipmappedArrayCreate(CUmipmappedArray *handle, const CUDA_ARRAY3D_DES
 {
     struct CUmipmappedArray_st *mipmap;
     DRIVER_CHECK();
-    CUresult result =
-        handle && form ? prepare(form, level_count, &mipmap) : CUDA_ERROR_INVALID_VALUE;
-    if (result != CUDA_SUCCESS)
-        return result;
+    CHECK(handle && form ? prepare(form, level_count, &mipmap) : CUDA_ERROR_INVALID_VALUE);
     if (array_maps_later(form))
         return finish(map_later(mipmap), mipmap, handle);
     CUdeviceptr address;
-    result = memory_allocate(mipmap->context, array_cost(mipmap->levels, mipmap->level_count),
-                             ALLOCATION_ARRAY, &address);
+    CUresult result =
+        memory_allocate(mipmap->context, array_cost(mipmap->levels, mipmap->level_count),
+                        ALLOCATION_ARRAY, &address);
     if (result == CUDA_SUCCESS)
         put_at(mipmap, address);
     return finish(result, mipmap, handle);
@@ -132,13 +124,10 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
 {
     struct CUmipmappedArray_st *mipmap;
     DRIVER_CHECK();
-    if (!handle || !description || array_maps_later(&description->arrayDesc))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = prepare(&description->arrayDesc, description->numLevels, &mipmap);
-    if (result != CUDA_SUCCESS)
-        return result;
+    INVALID_IF(!handle || !description || array_maps_later(&description->arrayDesc));
+    CHECK(prepare(&description->arrayDesc, description->numLevels, &mipmap));
     CUdeviceptr address;
-    result =
+    CUresult result =
         external_map(memory, description->offset, array_cost(mipmap->levels, mipmap->level_count),
                      ALLOCATION_ARRAY, &address);
     if (result == CUDA_SUCCESS)
@@ -148,31 +137,23 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
 
 CUresult mipmap_check(const struct CUmipmappedArray_st *mipmap)
 {
-    if (!mipmap || mipmap->magic != MAGIC_MIPMAP)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!mipmap || mipmap->magic != MAGIC_MIPMAP, CUDA_ERROR_INVALID_HANDLE);
     return array_check(&mipmap->levels[0]);
 }
 
 CUresult cuMipmappedArrayGetLevel(CUarray *array, CUmipmappedArray mipmap, unsigned int level)
 {
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    if (result == CUDA_SUCCESS)
-        result = mipmap_check(mipmap);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (!array || level >= mipmap->level_count)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    CHECK(mipmap_check(mipmap));
+    INVALID_IF(!array || level >= mipmap->level_count);
     *array = &mipmap->levels[level];
     return CUDA_SUCCESS;
 }
 
 CUresult cuMipmappedArrayDestroy(CUmipmappedArray mipmap)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!mipmap || mipmap->magic != MAGIC_MIPMAP)
-        return CUDA_ERROR_INVALID_HANDLE;
+    CURRENT_CONTEXT(context);
+    REFUSE_IF(!mipmap || mipmap->magic != MAGIC_MIPMAP, CUDA_ERROR_INVALID_HANDLE);
     CHECK(capture_check_unsafe());
     CHECK(stream_calls_settle());
     CUresult result = mipmap_check(mipmap);

@@ -18,8 +18,7 @@ bool module_lives(const struct CUmod_st *module)
 static CUresult check_module(const struct CUmod_st *module)
 {
     DRIVER_CHECK();
-    if (!handle_is(MAGIC_MODULE, module))
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!handle_is(MAGIC_MODULE, module), CUDA_ERROR_INVALID_HANDLE);
     return module_lives(module) ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
@@ -39,8 +38,7 @@ CUresult module_place(struct CUctx_st *context, struct image *image, struct CUmo
 {
     CUresult error = CUDA_SUCCESS;
     struct CUmod_st *module = handle_new(MAGIC_MODULE, sizeof *module);
-    if (!module)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!module, CUDA_ERROR_OUT_OF_MEMORY);
     *module = (struct CUmod_st){.magic = MAGIC_MODULE,
                                 .context = context,
                                 .context_id = context->id,
@@ -65,8 +63,7 @@ CUresult module_global_of(const struct CUmod_st *module, const char *name, CUdev
                           size_t *bytes)
 {
     const struct module_global *global = image_find_global(module->image, name);
-    if (!global)
-        return CUDA_ERROR_NOT_FOUND;
+    REFUSE_IF(!global, CUDA_ERROR_NOT_FOUND);
     if (address)
         *address = module->addresses[global->index];
     if (bytes)
@@ -86,16 +83,11 @@ static CUresult load(CUmodule *result, const void *bytes, uint64_t length)
 {
     struct CUctx_st *context;
     struct image *image;
-    CUresult error = context_current(&context);
-    if (error != CUDA_SUCCESS)
-        return error;
-    if (!result || !bytes)
-        return CUDA_ERROR_INVALID_VALUE;
-    error = image_read(bytes, length, image_architecture(), &image);
-    if (error != CUDA_SUCCESS)
-        return error;
+    CHECK(context_current(&context));
+    INVALID_IF(!result || !bytes);
+    CHECK(image_read(bytes, length, image_architecture(), &image));
     /* What is declared and defined nowhere the compiler refuses; only a linker could add it. */
-    error =
+    CUresult error =
         image_is_complete(image) ? module_place(context, image, result) : CUDA_ERROR_INVALID_PTX;
     if (error != CUDA_SUCCESS) {
         image_free(image);
@@ -134,8 +126,7 @@ CUresult cuModuleLoadDataEx(CUmodule *module, const void *image, unsigned int op
                             CUjit_option *options, void **option_values)
 {
     CALL_TAKES(cuModuleLoad);
-    if (option_count && (!options || !option_values))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(option_count && (!options || !option_values));
     jit_options_answer(option_count, options, option_values);
     return load(module, image, 0);
 }
@@ -151,10 +142,8 @@ CUresult cuModuleLoad(CUmodule *module, const char *path)
     CALL_TAKES(cuModuleLoad);
     void *bytes;
     uint64_t length;
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!module || !path)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!module || !path);
     CUresult result = image_read_file(path, &bytes, &length);
     if (result == CUDA_SUCCESS) {
         result = load(module, bytes, length);
@@ -167,10 +156,8 @@ CUresult cuModuleUnload(CUmodule module)
 {
     CALL_TAKES(cuModuleUnload);
     DRIVER_CHECK();
-    if (!handle_is(MAGIC_MODULE, module))
-        return CUDA_ERROR_INVALID_HANDLE;
-    if (module->image->library)
-        return CUDA_ERROR_NOT_PERMITTED; /* goes with its library */
+    REFUSE_IF(!handle_is(MAGIC_MODULE, module), CUDA_ERROR_INVALID_HANDLE);
+    REFUSE_IF(module->image->library, CUDA_ERROR_NOT_PERMITTED); /* goes with its library */
     CHECK(stream_calls_settle());
     struct image *image = module->image;
     module_free(module);
@@ -181,11 +168,9 @@ CUresult cuModuleUnload(CUmodule module)
 CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
     CHECK(check_module(module));
-    if (!function || !name)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!function || !name);
     *function = image_find_function(module->image, name);
-    if (!*function)
-        return CUDA_ERROR_NOT_FOUND;
+    REFUSE_IF(!*function, CUDA_ERROR_NOT_FOUND);
     (*function)->loaded = true;
     return context_load_code(module->context, *function);
 }
@@ -193,8 +178,7 @@ CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *
 CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
 {
     CHECK(check_module(module));
-    if (!count)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!count);
     *count = module->image->function_count;
     return CUDA_SUCCESS;
 }
@@ -202,8 +186,7 @@ CUresult cuModuleGetFunctionCount(unsigned int *count, CUmodule module)
 CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned int count, CUmodule module)
 {
     CHECK(check_module(module));
-    if (!functions)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!functions);
     struct CUfunc_st *function = module->image->functions;
     for (unsigned int i = 0; i < count && function; i++, function = function->next)
         functions[i] = function;
@@ -221,8 +204,7 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr *address, size_t *bytes, CUmodule modu
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode *mode)
 {
     DRIVER_CHECK();
-    if (!mode)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!mode);
     *mode = module_loads_lazily() ? CU_MODULE_LAZY_LOADING : CU_MODULE_EAGER_LOADING;
     return CUDA_SUCCESS;
 }

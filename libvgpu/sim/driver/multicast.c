@@ -66,13 +66,12 @@ static struct multicast *find_locked(CUmemGenericAllocationHandle handle, uint64
 static CUresult check_properties(const CUmulticastObjectProp *properties)
 {
     unsigned int able = 0;
-    if (!properties || !properties->numDevices || properties->flags || !properties->size ||
-        properties->size % VMM_GRANULARITY_BYTES)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!properties || !properties->numDevices || properties->flags || !properties->size ||
+               properties->size % VMM_GRANULARITY_BYTES);
     for (int i = 0; i < driver.device_count; i++)
         able += multicast_supported(&driver.devices[i]);
-    if (!able || properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-        return CUDA_ERROR_NOT_SUPPORTED; /* teams of several processes are not modelled */
+    REFUSE_IF(!able || properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE,
+              CUDA_ERROR_NOT_SUPPORTED); /* teams of several processes are not modelled */
     return properties->numDevices <= able ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -80,15 +79,13 @@ CUresult cuMulticastGetGranularity(size_t *bytes, const CUmulticastObjectProp *p
                                    CUmulticastGranularity_flags kind)
 {
     DRIVER_CHECK();
-    if (!bytes ||
-        (kind != CU_MULTICAST_GRANULARITY_MINIMUM && kind != CU_MULTICAST_GRANULARITY_RECOMMENDED))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!bytes || (kind != CU_MULTICAST_GRANULARITY_MINIMUM &&
+                          kind != CU_MULTICAST_GRANULARITY_RECOMMENDED));
     CUmulticastObjectProp asked = properties ? *properties : (CUmulticastObjectProp){0};
     asked.size = VMM_GRANULARITY_BYTES; /* which the caller may not know yet */
-    CUresult result = check_properties(&asked);
-    if (result == CUDA_SUCCESS)
-        *bytes = VMM_GRANULARITY_BYTES;
-    return result;
+    CHECK(check_properties(&asked));
+    *bytes = VMM_GRANULARITY_BYTES;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
@@ -99,8 +96,7 @@ CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
     DRIVER_CHECK();
     CHECK(handle ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE);
     struct multicast *multicast = calloc(1, sizeof *multicast);
-    if (!multicast)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!multicast, CUDA_ERROR_OUT_OF_MEMORY);
     multicast->team_size = properties->numDevices;
     pthread_mutex_lock(&vmm_mutex);
     struct physical *physical = physical_make_locked(NULL, properties->size, &none, &file);
@@ -119,10 +115,8 @@ CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice ordi
 {
     uint64_t bytes;
     DRIVER_CHECK();
-    if (!device_of(ordinal))
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!multicast_supported(device_of(ordinal)))
-        return CUDA_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(!device_of(ordinal), CUDA_ERROR_INVALID_DEVICE);
+    REFUSE_IF(!multicast_supported(device_of(ordinal)), CUDA_ERROR_NOT_SUPPORTED);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&vmm_mutex);
     struct multicast *multicast = find_locked(handle, &bytes);
@@ -155,18 +149,14 @@ static CUresult bind_locked(CUmemGenericAllocationHandle handle, uint64_t offset
 {
     uint64_t whole_bytes;
     struct multicast *multicast = find_locked(handle, &whole_bytes);
-    if (!multicast || !physical || !physical->device || !lies_in(offset, bytes, whole_bytes))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!multicast_complete(multicast))
-        return CUDA_ERROR_ILLEGAL_STATE;
-    if (!multicast->added[physical->device->ordinal])
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!multicast || !physical || !physical->device ||
+               !lies_in(offset, bytes, whole_bytes));
+    REFUSE_IF(!multicast_complete(multicast), CUDA_ERROR_ILLEGAL_STATE);
+    REFUSE_IF(!multicast->added[physical->device->ordinal], CUDA_ERROR_INVALID_DEVICE);
     for (struct binding *binding = multicast->bindings; binding; binding = binding->next)
-        if (overlaps(binding, physical->device, offset, bytes))
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(overlaps(binding, physical->device, offset, bytes));
     struct binding *binding = malloc(sizeof *binding);
-    if (!binding)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!binding, CUDA_ERROR_OUT_OF_MEMORY);
     *binding = (struct binding){physical, offset, bytes, multicast->bindings};
     multicast->bindings = binding;
     physical->mappings++;
@@ -178,8 +168,7 @@ CUresult cuMulticastBindMem(CUmemGenericAllocationHandle handle, size_t offset,
                             unsigned long long flags)
 {
     DRIVER_CHECK();
-    if (flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags);
     pthread_mutex_lock(&vmm_mutex);
     struct physical *physical = physical_find_locked(memory);
     CUresult result = physical && lies_in(memory_offset, bytes, physical->bytes)
@@ -194,8 +183,7 @@ CUresult cuMulticastBindAddr(CUmemGenericAllocationHandle handle, size_t offset,
                              CUdeviceptr address, size_t bytes, unsigned long long flags)
 {
     DRIVER_CHECK();
-    if (flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags);
     pthread_mutex_lock(&vmm_mutex);
     const struct vmm_mapping *mapping = vmm_mapping_locked(address);
     CUresult result = mapping && lies_in(address - mapping->address, bytes, mapping->bytes)
@@ -211,8 +199,7 @@ CUresult cuMulticastBindMem_v2(CUmemGenericAllocationHandle handle, CUdevice ord
                                size_t bytes, unsigned long long flags)
 {
     DRIVER_CHECK();
-    if (!device_of(ordinal))
-        return CUDA_ERROR_INVALID_DEVICE;
+    REFUSE_IF(!device_of(ordinal), CUDA_ERROR_INVALID_DEVICE);
     return cuMulticastBindMem(handle, offset, memory, memory_offset, bytes, flags);
 }
 
@@ -221,8 +208,7 @@ CUresult cuMulticastBindAddr_v2(CUmemGenericAllocationHandle handle, CUdevice or
                                 unsigned long long flags)
 {
     DRIVER_CHECK();
-    if (!device_of(ordinal))
-        return CUDA_ERROR_INVALID_DEVICE;
+    REFUSE_IF(!device_of(ordinal), CUDA_ERROR_INVALID_DEVICE);
     return cuMulticastBindAddr(handle, offset, address, bytes, flags);
 }
 
@@ -232,8 +218,7 @@ CUresult cuMulticastUnbind(CUmemGenericAllocationHandle handle, CUdevice ordinal
     uint64_t whole_bytes;
     DRIVER_CHECK();
     const struct driver_device *device = device_of(ordinal);
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&vmm_mutex);
     struct multicast *multicast = find_locked(handle, &whole_bytes);

@@ -64,8 +64,7 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, CUfunction fun
 {
     struct CUctx_st *context;
     CHECK(context_and_function(&context, function));
-    if (!blocks || block_threads <= 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!blocks || block_threads <= 0);
     *blocks = resident_blocks(&context->device->identity->profile, function,
                               (uint32_t)block_threads, shared_bytes);
     return CUDA_SUCCESS;
@@ -87,8 +86,7 @@ CUresult cuOccupancyMaxPotentialBlockSize(int *grid_blocks, int *block_threads, 
 {
     struct CUctx_st *context;
     CHECK(context_and_function(&context, function));
-    if (!grid_blocks || !block_threads)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!grid_blocks || !block_threads);
     const struct sim_profile *profile = &context->device->identity->profile;
     int best_threads = 0, best_resident = 0, limit = (int)function->max_threads;
     if (block_limit > 0 && block_limit < limit)
@@ -125,9 +123,8 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction funct
     struct CUctx_st *context;
     CHECK(context_and_function(&context, function));
     const struct sim_profile *profile = &context->device->identity->profile;
-    if (!bytes || blocks <= 0 || block_threads <= 0 ||
-        resident_blocks(profile, function, (uint32_t)block_threads, 0) < blocks)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!bytes || blocks <= 0 || block_threads <= 0 ||
+               resident_blocks(profile, function, (uint32_t)block_threads, 0) < blocks);
     uint64_t each = profile->shared_bytes_per_sm / (uint32_t)blocks / SHARED_UNIT * SHARED_UNIT;
     uint64_t taken = shared_of_block(profile, function, 0);
     uint64_t most = profile->shared_bytes_per_block - function->shared_bytes;
@@ -167,13 +164,13 @@ CUresult cluster_check(const struct CUfunc_st *function, const struct driver_dev
                         : MOST_PORTABLE_CLUSTER;
     if (!blocks)
         return function->cluster_must_be_set ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
-    if (device->identity->profile.compute_major < CLUSTER_MAJOR || blocks > most)
-        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    REFUSE_IF(device->identity->profile.compute_major < CLUSTER_MAJOR || blocks > most,
+              CUDA_ERROR_INVALID_CLUSTER_SIZE);
     for (int i = 0; i < 3; i++) {
         unsigned int asked = launch->cluster[i];
-        if (launch->grid[i] % shape[i] != 0 ||
-            (function->required_cluster[0] && asked && asked != shape[i]))
-            return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        REFUSE_IF(launch->grid[i] % shape[i] != 0 ||
+                      (function->required_cluster[0] && asked && asked != shape[i]),
+                  CUDA_ERROR_INVALID_CLUSTER_SIZE);
     }
     return CUDA_SUCCESS;
 }
@@ -181,12 +178,10 @@ CUresult cluster_check(const struct CUfunc_st *function, const struct driver_dev
 static CUresult read_config(CUfunction function, const CUlaunchConfig *config,
                             struct CUstream_st **stream, struct launch *launch)
 {
-    if (!config)
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = stream_resolve(config->hStream, stream);
-    if (result == CUDA_SUCCESS && !is_function(function))
-        result = CUDA_ERROR_INVALID_HANDLE;
-    return result == CUDA_SUCCESS ? launch_read_config(config, launch) : result;
+    INVALID_IF(!config);
+    CHECK(stream_resolve(config->hStream, stream));
+    REFUSE_IF(!is_function(function), CUDA_ERROR_INVALID_HANDLE);
+    return launch_read_config(config, launch);
 }
 
 CUresult cuOccupancyMaxPotentialClusterSize(int *blocks, CUfunction function,
@@ -197,8 +192,7 @@ CUresult cuOccupancyMaxPotentialClusterSize(int *blocks, CUfunction function,
     unsigned int shape[3];
     CHECK(read_config(function, config, &stream, &launch));
     const struct driver_device *device = stream->context->device;
-    if (!blocks || device->identity->profile.compute_major < CLUSTER_MAJOR)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!blocks || device->identity->profile.compute_major < CLUSTER_MAJOR);
     launch.cluster[0] = launch.cluster[1] = launch.cluster[2] = 0; /* as documented */
     uint64_t required = cluster_blocks(function, device->ordinal, &launch, shape);
     *blocks = required                                                   ? (int)required
@@ -218,8 +212,7 @@ CUresult cuOccupancyMaxActiveClusters(int *clusters, CUfunction function,
     const struct sim_profile *profile = &device->identity->profile;
     uint64_t blocks = cluster_blocks(function, device->ordinal, &launch, shape);
     uint64_t threads = (uint64_t)launch.block[0] * launch.block[1] * launch.block[2];
-    if (!clusters || threads == 0 || threads > DRIVER_MAX_BLOCK_THREADS)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!clusters || threads == 0 || threads > DRIVER_MAX_BLOCK_THREADS);
     CUresult result =
         blocks ? cluster_check(function, device, &launch) : CUDA_ERROR_INVALID_CLUSTER_SIZE;
     if (result == CUDA_SUCCESS) /* that a cluster lies in one group of SMs is not modelled */

@@ -9,9 +9,8 @@
 
 static CUresult refuse(void)
 {
-    struct CUctx_st *context;
-    CUresult result = context_current(&context);
-    return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_CONTEXT : result;
+    CURRENT_CONTEXT(context);
+    return CUDA_ERROR_INVALID_CONTEXT;
 }
 
 #define OLD(name, parameters) \

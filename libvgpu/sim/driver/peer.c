@@ -34,10 +34,8 @@ static bool can_access(const struct driver_device *device, const struct driver_d
 CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 {
     DRIVER_CHECK();
-    if (!can)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(device) || !device_of(peer))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!can);
+    REFUSE_IF(!device_of(device) || !device_of(peer), CUDA_ERROR_INVALID_DEVICE);
     *can = can_access(device_of(device), device_of(peer));
     return CUDA_SUCCESS;
 }
@@ -46,10 +44,9 @@ CUresult cuDeviceGetP2PAttribute(int *value, CUdevice_P2PAttribute attribute, CU
                                  CUdevice target)
 {
     DRIVER_CHECK();
-    if (!value)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(source) || !device_of(target) || source == target)
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!value);
+    REFUSE_IF(!device_of(source) || !device_of(target) || source == target,
+              CUDA_ERROR_INVALID_DEVICE);
     switch (attribute) {
     case CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED:
     case CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED:
@@ -94,12 +91,9 @@ CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags)
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
         return result;
-    if (flags)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!is_alive(peer) || peer == context)
-        return CUDA_ERROR_INVALID_CONTEXT;
-    if (!can_access(context->device, peer->device))
-        return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    INVALID_IF(flags);
+    REFUSE_IF(!is_alive(peer) || peer == context, CUDA_ERROR_INVALID_CONTEXT);
+    REFUSE_IF(!can_access(context->device, peer->device), CUDA_ERROR_PEER_ACCESS_UNSUPPORTED);
     pthread_mutex_lock(&access_mutex);
     struct access **link = find_locked(context, peer);
     if (*link)
@@ -119,8 +113,7 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer)
     CUresult result = context_current(&context);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!is_alive(peer))
-        return CUDA_ERROR_INVALID_CONTEXT;
+    REFUSE_IF(!is_alive(peer), CUDA_ERROR_INVALID_CONTEXT);
     pthread_mutex_lock(&access_mutex);
     struct access **link = find_locked(context, peer), *access = *link;
     if (access) {
@@ -138,14 +131,11 @@ CUresult cuCtxDisablePeerAccess(CUcontext peer)
 CUresult cuMemcpyPeerAsync(CUdeviceptr target, CUcontext target_context, CUdeviceptr source,
                            CUcontext source_context, size_t bytes, CUstream handle)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!is_alive(target_context) || !is_alive(source_context))
-        return CUDA_ERROR_INVALID_CONTEXT;
+    RESOLVE_STREAM(stream, handle);
+    REFUSE_IF(!is_alive(target_context) || !is_alive(source_context), CUDA_ERROR_INVALID_CONTEXT);
     if (bytes == 0)
         return CUDA_SUCCESS;
-    if (!memory_find(target, bytes, NULL) || !memory_find(source, bytes, NULL))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!memory_find(target, bytes, NULL) || !memory_find(source, bytes, NULL));
     struct region to = region_of_row(target, bytes), from = region_of_row(source, bytes);
     return copy_issue(stream, &to, &from, false);
 }

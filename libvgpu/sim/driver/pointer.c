@@ -91,8 +91,7 @@ static CUresult answer_memory(void *value, CUpointer_attribute attribute, CUdevi
         *(CUdeviceptr *)value = address;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-        if (pointee->device && !(pointee->known && allocation_is_managed(allocation)))
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(pointee->device && !(pointee->known && allocation_is_managed(allocation)));
         *(void **)value = (void *)address;
         return CUDA_SUCCESS;
     case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
@@ -133,8 +132,7 @@ static CUresult answer_memory(void *value, CUpointer_attribute attribute, CUdevi
 /* What the device of the current context may do. */
 static CUresult answer_access(void *value, const struct pointee *pointee)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     const struct allocation *allocation = &pointee->allocation;
     int own = context->device->ordinal;
     bool elsewhere = allocation->pool && pointee->device && pointee->device != context->device;
@@ -148,13 +146,11 @@ CUresult cuPointerGetAttribute(void *value, CUpointer_attribute attribute, CUdev
 {
     struct pointee pointee;
     DRIVER_CHECK();
-    if (!value || !find_pointee(address, &pointee))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!value || !find_pointee(address, &pointee));
     CUresult result = answer_range(value, attribute, &pointee);
     if (result != CUDA_ERROR_NOT_SUPPORTED)
         return result;
-    if (pointee.reserved && !pointee.view.mapped)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(pointee.reserved && !pointee.view.mapped);
     return attribute == CU_POINTER_ATTRIBUTE_ACCESS_FLAGS
                ? answer_access(value, &pointee)
                : answer_memory(value, attribute, address, &pointee);
@@ -165,8 +161,7 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute *attribu
                                 CUdeviceptr address)
 {
     DRIVER_CHECK();
-    if (!attributes || !values)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!attributes || !values);
     for (unsigned int i = 0; i < count; i++)
         if (cuPointerGetAttribute(values[i], attributes[i], address) != CUDA_SUCCESS && values[i])
             switch (attributes[i]) {
@@ -193,8 +188,7 @@ CUresult cuPointerSetAttribute(const void *value, CUpointer_attribute attribute,
                                CUdeviceptr address)
 {
     DRIVER_CHECK();
-    if (!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!value || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS);
     pthread_mutex_lock(&memory_mutex);
     struct allocation *allocation = memory_find_locked(address, 1);
     if (allocation)

@@ -147,17 +147,14 @@ bool pool_take(struct CUmemPoolHandle_st *pool, uint64_t bytes)
 static CUresult allocate(CUdeviceptr *address, size_t bytes, struct CUmemPoolHandle_st *pool,
                          CUstream handle)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!address || bytes == 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    INVALID_IF(!address || bytes == 0);
     if (stream_capture(stream))
         return capture_add_allocation(stream, pool, bytes, address);
     if (!pool)
         pool = stream->context->device->current_pool;
     uint64_t charged_bytes = memory_round(bytes);
-    if (charged_bytes < bytes || !pool_take(pool, charged_bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(charged_bytes < bytes || !pool_take(pool, charged_bytes), CUDA_ERROR_OUT_OF_MEMORY);
     void *mapped = memory_map(bytes);
     if (!mapped || !memory_insert((uint64_t)mapped, bytes, charged_bytes, ALLOCATION_POOL,
                                   stream->context, pool)) {
@@ -181,8 +178,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr *address, size_t bytes, CUmemoryPoo
 {
     CALL_TAKES(cuMemAllocAsync);
     DRIVER_CHECK();
-    if (!pool_valid(pool) || pool->imported) /* only the exporter allocates */
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pool_valid(pool) || pool->imported); /* only the exporter allocates */
     return allocate(address, bytes, pool, stream);
 }
 
@@ -194,8 +190,7 @@ static void free_in_turn(void *address)
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
 {
     CALL_TAKES(cuMemFreeAsync);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     if (stream_capture(stream))
         return capture_add_free(stream, address);
     if (!address)
@@ -203,9 +198,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream handle)
     if (!stream_calls_pending())
         return memory_free_now(address, false);
     struct allocation found;
-    if (!memory_find(address, 1, &found) || found.address != address ||
-        !memory_is_freeable(&found, false))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!memory_find(address, 1, &found) || found.address != address ||
+               !memory_is_freeable(&found, false));
     if (graph_memory_owns(&found)) /* which stays mapped */
         return memory_free_now(address, false);
     return stream_call(stream, free_in_turn, (void *)address);
@@ -217,16 +211,13 @@ static CUresult check_properties(const CUmemPoolProps *properties)
 {
     switch (properties->location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
-        if (!device_of(properties->location.id))
-            return CUDA_ERROR_INVALID_DEVICE;
+        REFUSE_IF(!device_of(properties->location.id), CUDA_ERROR_INVALID_DEVICE);
         break;
     case CU_MEM_LOCATION_TYPE_HOST:
-        if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE);
         break;
     case CU_MEM_LOCATION_TYPE_HOST_NUMA: /* which can be shared elsewhere, but not here */
-        if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-            return CUDA_ERROR_NOT_SUPPORTED;
+        REFUSE_IF(properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE, CUDA_ERROR_NOT_SUPPORTED);
         break;
     case CU_MEM_LOCATION_TYPE_INVALID: /* the same number says that managed memory has no place */
         return properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED ? CUDA_ERROR_NOT_SUPPORTED
@@ -234,12 +225,11 @@ static CUresult check_properties(const CUmemPoolProps *properties)
     default:
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if (properties->handleTypes &
-        ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED || properties->usage ||
-        properties->handleTypes & CU_MEM_HANDLE_TYPE_FABRIC)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    INVALID_IF(properties->handleTypes &
+               ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC));
+    REFUSE_IF(properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED || properties->usage ||
+                  properties->handleTypes & CU_MEM_HANDLE_TYPE_FABRIC,
+              CUDA_ERROR_NOT_SUPPORTED);
     return properties->allocType == CU_MEM_ALLOCATION_TYPE_PINNED ? CUDA_SUCCESS
                                                                   : CUDA_ERROR_INVALID_VALUE;
 }
@@ -249,8 +239,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
     DRIVER_CHECK();
     CHECK(pool && properties ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE);
     struct CUmemPoolHandle_st *created = malloc(sizeof *created);
-    if (!created)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!created, CUDA_ERROR_OUT_OF_MEMORY);
     bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     pool_initialise(created, on_device ? device_of(properties->location.id) : &driver.devices[0]);
     created->location = properties->location;
@@ -266,8 +255,7 @@ CUresult cuMemPoolCreate(CUmemoryPool *pool, const CUmemPoolProps *properties)
 CUresult cuMemPoolDestroy(CUmemoryPool pool)
 {
     DRIVER_CHECK();
-    if (!pool_valid(pool) || pool == &pool->device->pool || pool_host_owns(pool))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pool_valid(pool) || pool == &pool->device->pool || pool_host_owns(pool));
     pthread_mutex_lock(&memory_mutex);
     if (pool->device->current_pool == pool)
         pool->device->current_pool = &pool->device->pool;
@@ -284,8 +272,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool pool)
 CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes_to_keep)
 {
     DRIVER_CHECK();
-    if (!pool_valid(pool))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pool_valid(pool));
     pthread_mutex_lock(&memory_mutex);
     trim_locked(pool, bytes_to_keep);
     pthread_mutex_unlock(&memory_mutex);

@@ -5,10 +5,8 @@ static CUresult get_pool(CUmemoryPool *pool, CUdevice ordinal, bool default_one)
 {
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!pool);
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     *pool = default_one ? &device->pool : device->current_pool;
     return CUDA_SUCCESS;
 }
@@ -27,10 +25,8 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
 {
     DRIVER_CHECK();
     struct driver_device *device = device_of(ordinal);
-    if (!device)
-        return CUDA_ERROR_INVALID_DEVICE;
-    if (!pool_valid(pool) || pool->device != device || pool_on_host(pool) || pool->imported)
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    INVALID_IF(!pool_valid(pool) || pool->device != device || pool_on_host(pool) || pool->imported);
     device->current_pool = pool;
     return CUDA_SUCCESS;
 }
@@ -38,9 +34,8 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool pool)
 /* The forms of CUDA 13, by location. Managed memory has no pools here. */
 static CUresult check_place(const CUmemLocation *location, CUmemAllocationType type)
 {
-    if (!location ||
-        (type != CU_MEM_ALLOCATION_TYPE_PINNED && type != CU_MEM_ALLOCATION_TYPE_MANAGED))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!location ||
+               (type != CU_MEM_ALLOCATION_TYPE_PINNED && type != CU_MEM_ALLOCATION_TYPE_MANAGED));
     bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
     switch (location->type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -95,8 +90,7 @@ static uint64_t *high_mark(struct CUmemPoolHandle_st *pool, CUmemPool_attribute 
 CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
     DRIVER_CHECK();
-    if (!pool_valid(pool) || !value)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pool_valid(pool) || !value);
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&memory_mutex);
     if (attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
@@ -131,8 +125,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute, void *value)
 {
     DRIVER_CHECK();
-    if (!pool_valid(pool) || !value)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pool_valid(pool) || !value);
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&memory_mutex);
     if (attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
@@ -157,19 +150,15 @@ static CUresult set_access(struct CUmemPoolHandle_st *pool, const CUmemAccessDes
 {
     int reachable = 1;
     bool readwrite = entry->flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    if (!readwrite && entry->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
-        entry->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (entry->location.type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(entry->location.id))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(!readwrite && entry->flags != CU_MEM_ACCESS_FLAGS_PROT_READ &&
+               entry->flags != CU_MEM_ACCESS_FLAGS_PROT_NONE);
+    INVALID_IF(entry->location.type != CU_MEM_LOCATION_TYPE_DEVICE);
+    REFUSE_IF(!device_of(entry->location.id), CUDA_ERROR_INVALID_DEVICE);
     if (!pool_on_host(pool) && pool->device->ordinal == entry->location.id)
         return readwrite ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE; /* its own cannot be taken */
     if (!pool_on_host(pool))
         cuDeviceCanAccessPeer(&reachable, entry->location.id, pool->device->ordinal);
-    if (!reachable)
-        return CUDA_ERROR_INVALID_DEVICE;
+    REFUSE_IF(!reachable, CUDA_ERROR_INVALID_DEVICE);
     if (!only_check)
         pool->peers[entry->location.id] = (unsigned char)entry->flags;
     return CUDA_SUCCESS;
@@ -179,8 +168,7 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *entries, s
 {
     CUresult result = CUDA_SUCCESS;
     DRIVER_CHECK();
-    if (!pool_valid(pool) || (count && !entries))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pool_valid(pool) || (count && !entries));
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = set_access(pool, &entries[i], true);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++)
@@ -191,18 +179,15 @@ CUresult cuMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc *entries, s
 CUresult cuMemPoolGetAccess(CUmemAccess_flags *flags, CUmemoryPool pool, CUmemLocation *location)
 {
     DRIVER_CHECK();
-    if (!flags || !pool_valid(pool) || !location)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!flags || !pool_valid(pool) || !location);
     if (location->type == CU_MEM_LOCATION_TYPE_HOST ||
         location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA) {
         *flags =
             pool_on_host(pool) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
         return CUDA_SUCCESS;
     }
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!device_of(location->id))
-        return CUDA_ERROR_INVALID_DEVICE;
+    INVALID_IF(location->type != CU_MEM_LOCATION_TYPE_DEVICE);
+    REFUSE_IF(!device_of(location->id), CUDA_ERROR_INVALID_DEVICE);
     bool own = !pool_on_host(pool) && pool->device->ordinal == location->id;
     *flags =
         own ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : (CUmemAccess_flags)pool->peers[location->id];

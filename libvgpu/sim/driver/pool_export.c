@@ -27,14 +27,10 @@ CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool,
 {
     struct shareable_file file;
     DRIVER_CHECK();
-    if (!shareable || flags || !pool_valid(pool))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(pool->handle_types & type))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!identify(pool) || !shareable_file_create(&file, SIM_PAGE))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    INVALID_IF(!shareable || flags || !pool_valid(pool));
+    REFUSE_IF(type == CU_MEM_HANDLE_TYPE_FABRIC, CUDA_ERROR_NOT_SUPPORTED);
+    INVALID_IF(type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || !(pool->handle_types & type));
+    REFUSE_IF(!identify(pool) || !shareable_file_create(&file, SIM_PAGE), CUDA_ERROR_OUT_OF_MEMORY);
     if (!shareable_record_write(&file, SHARE_RECORD_POOL, pool->device, 0, pool->identifier)) {
         shareable_file_close(&file);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -49,17 +45,13 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool *pool, void *shareable,
 {
     struct shareable_record record;
     DRIVER_CHECK();
-    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (!pool || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(type == CU_MEM_HANDLE_TYPE_FABRIC, CUDA_ERROR_NOT_SUPPORTED);
+    INVALID_IF(!pool || flags || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     struct driver_device *device =
         shareable_record_read((int)(intptr_t)shareable, SHARE_RECORD_POOL, &record);
-    if (!device)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!device);
     struct CUmemPoolHandle_st *imported = malloc(sizeof *imported);
-    if (!imported)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!imported, CUDA_ERROR_OUT_OF_MEMORY);
     pool_initialise(imported, device);
     imported->imported = true;
     imported->identifier = record.identifier;
@@ -75,9 +67,8 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData *exported, CUdeviceptr ad
     struct allocation found;
     struct ipc_handle handle;
     DRIVER_CHECK();
-    if (!exported || !memory_find(address, 1, &found) || found.kind != ALLOCATION_POOL ||
-        !found.pool->identifier) /* documented: from a pool that was shared already */
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!exported || !memory_find(address, 1, &found) || found.kind != ALLOCATION_POOL ||
+               !found.pool->identifier); /* documented: from a pool that was shared already */
     CUresult result = ipc_export(address, ALLOCATION_POOL, &handle);
     if (result == CUDA_SUCCESS)
         memcpy(exported, &handle, sizeof handle);
@@ -89,11 +80,9 @@ CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool pool,
 {
     struct ipc_handle handle;
     DRIVER_CHECK();
-    if (!address || !exported || !pool_valid(pool) || !pool->imported)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!address || !exported || !pool_valid(pool) || !pool->imported);
     memcpy(&handle, exported, sizeof handle);
-    if (ipc_device(&handle) != pool->device || handle.pool != pool->identifier)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(ipc_device(&handle) != pool->device || handle.pool != pool->identifier);
     uint64_t bytes = memory_round(handle.bytes);
     pthread_mutex_lock(&memory_mutex);
     pool->used_bytes += bytes; /* so that the pool stays while its allocations do */

@@ -38,8 +38,7 @@ static struct place *find_locked(const CUmemLocation *location)
 
 CUresult pool_host_get(CUmemoryPool *pool, const CUmemLocation *location, bool default_one)
 {
-    if (!pool)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!pool);
     pthread_mutex_lock(&memory_mutex);
     struct place *place = find_locked(location);
     if (place)
@@ -50,9 +49,9 @@ CUresult pool_host_get(CUmemoryPool *pool, const CUmemLocation *location, bool d
 
 CUresult pool_host_set(const CUmemLocation *location, struct CUmemPoolHandle_st *pool)
 {
-    if (!pool_valid(pool) || pool->location.type != location->type ||
-        (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && pool->location.id != location->id))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(
+        !pool_valid(pool) || pool->location.type != location->type ||
+        (location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA && pool->location.id != location->id));
     pthread_mutex_lock(&memory_mutex);
     struct place *place = find_locked(location);
     if (place)

@@ -205,8 +205,7 @@ static int read_parameters(struct reader *reader, struct CUfunc_st *function)
             reader->at++;
         struct parameter *grown =
             realloc(function->parameters, (function->parameter_count + 1) * sizeof *grown);
-        if (!grown)
-            return -ENOMEM;
+        REFUSE_IF(!grown, -ENOMEM);
         offset = align(offset, declaration.alignment);
         grown[function->parameter_count++] =
             (struct parameter){(uint32_t)offset, (uint32_t)declaration.bytes};
@@ -224,8 +223,7 @@ static int read_entry(struct reader *reader)
     size_t length = next_word(reader);
     struct CUfunc_st *function =
         length ? image_add_function(reader->image, reader->at, length) : NULL;
-    if (!function)
-        return -EINVAL;
+    REFUSE_IF(!function, -EINVAL);
     function->parameter_count = 0;
     reader->at += length;
     int error = next_word(reader) && *reader->at == '(' ? read_parameters(reader, function) : 0;
@@ -271,8 +269,7 @@ static int read_variable(struct reader *reader, size_t length)
         return 0;
     if (shared) { /* without a size: the dynamic part */
         struct shared_variable *variable = malloc(sizeof *variable);
-        if (!variable)
-            return -ENOMEM;
+        REFUSE_IF(!variable, -ENOMEM);
         *variable = (struct shared_variable){.name = declaration.name,
                                              .name_length = declaration.name_length,
                                              .bytes = declaration.bytes,
@@ -284,8 +281,7 @@ static int read_variable(struct reader *reader, size_t length)
                             : constant            ? GLOBAL_CONSTANT
                             : declaration.managed ? GLOBAL_MANAGED
                                                   : GLOBAL_DEVICE;
-    if (!reader->external && declaration.bytes == 0)
-        return -EINVAL;
+    REFUSE_IF(!reader->external && declaration.bytes == 0, -EINVAL);
     return image_add_global(reader->image, declaration.name, declaration.name_length,
                             declaration.bytes, kind)
                ? 0
@@ -295,8 +291,7 @@ static int read_variable(struct reader *reader, size_t length)
 int ptx_parse(struct image *image, const char *text)
 {
     char *copy = copy_without_comments(text);
-    if (!copy)
-        return -ENOMEM;
+    REFUSE_IF(!copy, -ENOMEM);
     struct reader reader = {.image = image, .at = copy};
     const char *target = strstr(copy, ".target");
     int error = strstr(copy, ".version") && target ? 0 : -EINVAL;

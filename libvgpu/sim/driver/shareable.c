@@ -119,8 +119,7 @@ static struct hold **find_hold(const struct driver_device *device, uint64_t iden
 int shared_export(struct driver_device *device, uint64_t bytes, uint64_t *identifier)
 {
     struct hold *hold = malloc(sizeof *hold);
-    if (!hold)
-        return -ENOMEM;
+    REFUSE_IF(!hold, -ENOMEM);
     pthread_mutex_lock(&holds_mutex);
     int error = sim_shared_export(device->device, bytes, identifier);
     if (error) {

@@ -15,8 +15,8 @@ struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER,
 
 CUresult driver_check(void)
 {
-    if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
-        return CUDA_ERROR_NOT_INITIALIZED;
+    REFUSE_IF(__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0),
+              CUDA_ERROR_NOT_INITIALIZED);
     return sim_machine_faulty(driver.machine) ? fault_answer(NULL) : CUDA_SUCCESS;
 }
 
@@ -56,8 +56,7 @@ static void watch_forks(void)
 static CUresult open_machine(void)
 {
     const char *directory = getenv("VGPU_SIM_MACHINE");
-    if (!directory || !*directory)
-        return CUDA_ERROR_NO_DEVICE;
+    REFUSE_IF(!directory || !*directory, CUDA_ERROR_NO_DEVICE);
     int error = sim_machine_open(directory, &driver.machine);
     if (error) {
         driver.machine = NULL;
@@ -71,8 +70,7 @@ static CUresult open_machine(void)
 
 CUresult cuInit(unsigned int flags)
 {
-    if (flags)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags);
     static pthread_once_t watching = PTHREAD_ONCE_INIT;
     pthread_once(&watching, watch_forks); /* a child may come while the mutex is held */
     int cancelling;                       /* a thread that is cancelled here would keep the mutex */
@@ -106,16 +104,14 @@ CUresult cuInit(unsigned int flags)
 
 CUresult cuDriverGetVersion(int *version)
 {
-    if (!version)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!version);
     *version = driver_version();
     return CUDA_SUCCESS;
 }
 
 CUresult cuGetErrorName(CUresult error, const char **name)
 {
-    if (!name)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!name);
     switch (error) {
 #define NAME(symbol, value, words) \
     case symbol: \
@@ -130,8 +126,7 @@ CUresult cuGetErrorName(CUresult error, const char **name)
 
 CUresult cuGetErrorString(CUresult error, const char **text)
 {
-    if (!text)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!text);
     switch (error) {
 #define WORDS(symbol, value, words) \
     case symbol: \
@@ -147,8 +142,7 @@ CUresult cuGetErrorString(CUresult error, const char **text)
 /* Private tables of NVIDIA's libraries (cudart and others): none is known here. */
 CUresult cuGetExportTable(const void **table, const CUuuid *id)
 {
-    if (!table || !id)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!table || !id);
     *table = NULL;
     return CUDA_ERROR_NOT_FOUND;
 }

@@ -11,6 +11,7 @@
  */
 #include "context_memory.h"
 #include "driver.h"
+#include "twins.h"
 
 #define PRIORITY_GREATEST (-5)
 #define LANE_LEGACY 0
@@ -42,16 +43,13 @@ CUresult stream_resolve(CUstream handle, struct CUstream_st **stream)
             *stream = handle == CU_STREAM_PER_THREAD ? &context->per_thread : &context->legacy;
         return result;
     }
-    if (__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0))
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if (__builtin_expect(stream_call_is_here(), 0))
-        return CUDA_ERROR_NOT_PERMITTED;
-    if (!handle_is(MAGIC_STREAM, handle))
-        return CUDA_ERROR_INVALID_HANDLE;
-    CUresult result = context_check(handle->context, handle->context_id);
-    if (result == CUDA_SUCCESS)
-        *stream = handle;
-    return result;
+    REFUSE_IF(__builtin_expect(!__atomic_load_n(&driver.ready, __ATOMIC_ACQUIRE), 0),
+              CUDA_ERROR_NOT_INITIALIZED);
+    REFUSE_IF(__builtin_expect(stream_call_is_here(), 0), CUDA_ERROR_NOT_PERMITTED);
+    REFUSE_IF(!handle_is(MAGIC_STREAM, handle), CUDA_ERROR_INVALID_HANDLE);
+    CHECK(context_check(handle->context, handle->context_id));
+    *stream = handle;
+    return CUDA_SUCCESS;
 }
 
 /* ---- work ------------------------------------------------------------------------------------ */
@@ -163,8 +161,7 @@ static CUresult choose_lane(struct driver_device *device, uint32_t *lane)
     for (uint32_t i = best + 1; i < SIM_LANES; i++)
         if (device->lane_streams[i] < device->lane_streams[best])
             best = i;
-    if (sim_queue_open(device->device, best) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(sim_queue_open(device->device, best) != 0, CUDA_ERROR_OUT_OF_MEMORY);
     device->lane_streams[best]++;
     *lane = best;
     return CUDA_SUCCESS;
@@ -173,13 +170,10 @@ static CUresult choose_lane(struct driver_device *device, uint32_t *lane)
 CUresult cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority)
 {
     CALL_TAKES(cuStreamCreate);
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!stream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!stream || flags & ~(unsigned int)CU_STREAM_NON_BLOCKING);
     struct CUstream_st *created = handle_new(MAGIC_STREAM, sizeof *created);
-    if (!created)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!created, CUDA_ERROR_OUT_OF_MEMORY);
     stream_initialise(created, context, flags);
     created->priority = priority > 0                   ? 0
                         : priority < PRIORITY_GREATEST ? PRIORITY_GREATEST
@@ -209,10 +203,10 @@ CUresult cuStreamDestroy_v2(CUstream stream)
 {
     CALL_TAKES(cuStreamDestroy);
     DRIVER_CHECK();
-    if (!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
-        !handle_is(MAGIC_STREAM, stream) || stream == &stream->context->legacy ||
-        stream == &stream->context->per_thread)
-        return CUDA_ERROR_INVALID_HANDLE;
+    REFUSE_IF(!stream || stream == CU_STREAM_LEGACY || stream == CU_STREAM_PER_THREAD ||
+                  !handle_is(MAGIC_STREAM, stream) || stream == &stream->context->legacy ||
+                  stream == &stream->context->per_thread,
+              CUDA_ERROR_INVALID_HANDLE);
     if (stream_capture(stream))
         capture_abandon(stream);
     if (stream->caller)
@@ -235,8 +229,7 @@ CUresult cuStreamDestroy(CUstream stream)
 CUresult cuStreamSynchronize(CUstream handle)
 {
     CALL_TAKES(cuStreamSynchronize);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     if (stream_capture(stream))
         return capture_refuse(stream);
     CUresult result = stream_wait(stream);
@@ -248,64 +241,24 @@ CUresult cuStreamSynchronize(CUstream handle)
 CUresult cuStreamQuery(CUstream handle)
 {
     CALL_TAKES(cuStreamQuery);
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     if (stream_capture(stream))
         return capture_refuse(stream);
     return stream_is_done(stream) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
-CUresult cuStreamGetCtx(CUstream handle, CUcontext *context)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && !context)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *context = stream->context;
-    return result;
-}
-
-CUresult cuStreamGetDevice(CUstream handle, CUdevice *device)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && !device)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *device = stream->context->device->ordinal;
-    return result;
-}
-
-CUresult cuStreamGetFlags(CUstream handle, unsigned int *flags)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && !flags)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *flags = stream->flags;
-    return result;
-}
-
-CUresult cuStreamGetPriority(CUstream handle, int *priority)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && !priority)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *priority = stream->priority;
-    return result;
-}
-
-CUresult cuStreamGetId(CUstream handle, unsigned long long *id)
-{
-    struct CUstream_st *stream;
-    CUresult result = stream_resolve(handle, &stream);
-    if (result == CUDA_SUCCESS && !id)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *id = stream->id;
-    return result;
-}
+/* A function that tells one thing of a stream, and its twin. */
+#define TELL(name, type, value) \
+    CUresult name(CUstream handle, type *told) \
+    { \
+        RESOLVE_STREAM(stream, handle); \
+        INVALID_IF(!told); \
+        *told = value; \
+        return CUDA_SUCCESS; \
+    } \
+    TWIN(name##_ptsz, (CUstream stream, type * told), name(OWN(stream), told))
+TELL(cuStreamGetCtx, CUcontext, stream->context)
+TELL(cuStreamGetDevice, CUdevice, stream->context->device->ordinal)
+TELL(cuStreamGetFlags, unsigned int, stream->flags)
+TELL(cuStreamGetPriority, int, stream->priority)
+TELL(cuStreamGetId, unsigned long long, stream->id)

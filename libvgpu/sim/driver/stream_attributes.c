@@ -12,23 +12,20 @@ CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID attribute,
     CUresult result = stream_resolve(handle, &stream);
     if (result != CUDA_SUCCESS)
         return result;
-    if (!value)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!value);
     struct stream_settings *settings = &stream->settings;
     const CUaccessPolicyWindow *window = (const CUaccessPolicyWindow *)value;
     unsigned int number;
     memcpy(&number, value, sizeof number);
     switch ((int)attribute) {
     case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-        if (!(window->hitRatio >= 0 && window->hitRatio <= 1) ||
-            (unsigned int)window->hitProp > CU_ACCESS_PROPERTY_PERSISTING ||
-            (unsigned int)window->missProp > CU_ACCESS_PROPERTY_STREAMING)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(!(window->hitRatio >= 0 && window->hitRatio <= 1) ||
+                   (unsigned int)window->hitProp > CU_ACCESS_PROPERTY_PERSISTING ||
+                   (unsigned int)window->missProp > CU_ACCESS_PROPERTY_STREAMING);
         settings->access_policy = *window;
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-        if (number < CU_SYNC_POLICY_AUTO || number > CU_SYNC_POLICY_BLOCKING_SYNC)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(number < CU_SYNC_POLICY_AUTO || number > CU_SYNC_POLICY_BLOCKING_SYNC);
         settings->synchronisation_policy = number;
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_PRIORITY:
@@ -43,8 +40,7 @@ CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID attribute,
         settings->has_sync_domain_map = true;
         return CUDA_SUCCESS;
     case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-        if (number > 1)
-            return CUDA_ERROR_INVALID_VALUE;
+        INVALID_IF(number > 1);
         settings->sync_domain = number;
         return CUDA_SUCCESS;
     default:
@@ -55,10 +51,8 @@ CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID attribute,
 CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID attribute, CUstreamAttrValue *value)
 {
     static const unsigned char default_map[2] = {0, 1}; /* the remote domain is another one */
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
-    if (!value)
-        return CUDA_ERROR_INVALID_VALUE;
+    RESOLVE_STREAM(stream, handle);
+    INVALID_IF(!value);
     const struct stream_settings *settings = &stream->settings;
     unsigned int policy =
         settings->synchronisation_policy ? settings->synchronisation_policy : CU_SYNC_POLICY_AUTO;
@@ -90,13 +84,9 @@ CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID attribute, CUstrea
 CUresult cuStreamCopyAttributes(CUstream target, CUstream source)
 {
     struct CUstream_st *to, *from;
-    CUresult result = stream_resolve(target, &to);
-    if (result == CUDA_SUCCESS)
-        result = stream_resolve(source, &from);
-    if (result != CUDA_SUCCESS)
-        return result;
-    if (to->context != from->context) /* as documented: both of the same context */
-        return CUDA_ERROR_INVALID_VALUE;
+    CHECK(stream_resolve(target, &to));
+    CHECK(stream_resolve(source, &from));
+    INVALID_IF(to->context != from->context); /* as documented: both of the same context */
     to->settings = from->settings;
     to->priority = from->priority;
     return CUDA_SUCCESS;

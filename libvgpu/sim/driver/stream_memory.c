@@ -21,14 +21,12 @@ static void run_batch(void *argument)
 CUresult cuStreamBatchMemOp_v2(CUstream handle, unsigned int count,
                                CUstreamBatchMemOpParams *operations, unsigned int flags)
 {
-    struct CUstream_st *stream;
-    CHECK(stream_resolve(handle, &stream));
+    RESOLVE_STREAM(stream, handle);
     CHECK(flags ? CUDA_ERROR_INVALID_VALUE : memory_operations_check(operations, count));
     if (stream_capture(stream))
         return capture_add_batch(stream, operations, count);
     struct batch *batch = malloc(sizeof *batch + count * sizeof batch->operations[0]);
-    if (!batch)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!batch, CUDA_ERROR_OUT_OF_MEMORY);
     batch->count = count;
     memcpy(batch->operations, operations, count * sizeof batch->operations[0]);
     CUresult result = stream_call(stream, run_batch, batch);

@@ -114,8 +114,7 @@ static bool box_fits(const struct map *map, const struct element *element, const
 /* Maps belong to no context, but to a device that has such copies. */
 static CUresult check_device(void)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     return context->device->identity->profile.compute_major >= TENSOR_CAPABILITY
                ? CUDA_SUCCESS
                : CUDA_ERROR_NOT_SUPPORTED;
@@ -130,10 +129,9 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *tensor_map, CUtensorMapDataType typ
 {
     struct element element;
     CHECK(check_device());
-    if (!tensor_map || !sizes || !box || !steps || rank == 0 || rank > RANK_MAX ||
-        (rank > 1 && !strides_bytes) || !describe(type, &element) ||
-        (interleave | swizzle | promotion | fill) > UINT8_MAX)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!tensor_map || !sizes || !box || !steps || rank == 0 || rank > RANK_MAX ||
+               (rank > 1 && !strides_bytes) || !describe(type, &element) ||
+               (interleave | swizzle | promotion | fill) > UINT8_MAX);
     bool aligned_32 = interleave == CU_TENSOR_MAP_INTERLEAVE_32B || element.wide;
     struct map map = {.magic = MAP_MAGIC,
                       .address_alignment = aligned_32 ? 32 : 16,
@@ -147,9 +145,8 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap *tensor_map, CUtensorMapDataType typ
     memcpy(map.sizes, sizes, rank * sizeof *sizes);
     if (rank > 1)
         memcpy(map.strides_bytes, strides_bytes, (rank - 1) * sizeof *strides_bytes);
-    if (!modes_fit(&map, &element) || !tensor_fits(&map, &element) ||
-        !box_fits(&map, &element, box, steps))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!modes_fit(&map, &element) || !tensor_fits(&map, &element) ||
+               !box_fits(&map, &element, box, steps));
     memset(tensor_map, 0, sizeof *tensor_map);
     memcpy(tensor_map, &map, sizeof map);
     return CUDA_SUCCESS;
@@ -159,11 +156,9 @@ CUresult cuTensorMapReplaceAddress(CUtensorMap *tensor_map, void *address)
 {
     struct map map;
     CHECK(check_device());
-    if (!tensor_map)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!tensor_map);
     memcpy(&map, tensor_map, sizeof map);
-    if (map.magic != MAP_MAGIC || (uint64_t)address % map.address_alignment)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(map.magic != MAP_MAGIC || (uint64_t)address % map.address_alignment);
     map.address = (uint64_t)address;
     memcpy(tensor_map, &map, sizeof map);
     return CUDA_SUCCESS;

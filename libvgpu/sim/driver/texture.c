@@ -36,8 +36,7 @@ static int compare_handles(const void *left, const void *right)
 static CUresult insert(const struct object *made, unsigned long long *handle)
 {
     struct object *object = malloc(sizeof *object);
-    if (!object)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!object, CUDA_ERROR_OUT_OF_MEMORY);
     *object = *made;
     pthread_mutex_lock(&object_mutex);
     object->handle = ++last_handle;
@@ -53,8 +52,7 @@ static CUresult insert(const struct object *made, unsigned long long *handle)
 /* Reads an object, and takes it out where asked; CUDA_ERROR_INVALID_VALUE: there is none. */
 static CUresult find(unsigned long long handle, bool surface, bool take, struct object *found)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
+    CURRENT_CONTEXT(context);
     struct object key = {.handle = handle};
     pthread_mutex_lock(&object_mutex);
     struct object **node = tfind(&key, &object_tree, compare_handles);
@@ -133,10 +131,8 @@ static bool texture_is_good(const CUDA_RESOURCE_DESC *resource, const CUDA_TEXTU
 CUresult cuTexObjectCreate(CUtexObject *texture, const CUDA_RESOURCE_DESC *resource,
                            const CUDA_TEXTURE_DESC *sampling, const CUDA_RESOURCE_VIEW_DESC *view)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!texture || !texture_is_good(resource, sampling, view))
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!texture || !texture_is_good(resource, sampling, view));
     struct object object = {.context = context,
                             .context_id = context->id,
                             .resource = *resource,
@@ -156,30 +152,26 @@ CUresult cuTexObjectDestroy(CUtexObject texture)
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC *resource, CUtexObject texture)
 {
     struct object found;
-    CUresult result = resource ? find(texture, false, false, &found) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *resource = found.resource;
-    return result;
+    CHECK(resource ? find(texture, false, false, &found) : CUDA_ERROR_INVALID_VALUE);
+    *resource = found.resource;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC *sampling, CUtexObject texture)
 {
     struct object found;
-    CUresult result = sampling ? find(texture, false, false, &found) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *sampling = found.sampling;
-    return result;
+    CHECK(sampling ? find(texture, false, false, &found) : CUDA_ERROR_INVALID_VALUE);
+    *sampling = found.sampling;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *view, CUtexObject texture)
 {
     struct object found;
-    CUresult result = view ? find(texture, false, false, &found) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS && !found.has_view)
-        result = CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *view = found.view;
-    return result;
+    CHECK(view ? find(texture, false, false, &found) : CUDA_ERROR_INVALID_VALUE);
+    INVALID_IF(!found.has_view);
+    *view = found.view;
+    return CUDA_SUCCESS;
 }
 
 /* ---- surfaces -------------------------------------------------------------------------------- */
@@ -188,13 +180,11 @@ CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC *view, CUtexObje
  * objects too. */
 CUresult cuSurfObjectCreate(CUsurfObject *surface, const CUDA_RESOURCE_DESC *resource)
 {
-    struct CUctx_st *context;
-    CHECK(context_current(&context));
-    if (!surface || !resource || resource->flags || resource->resType != CU_RESOURCE_TYPE_ARRAY)
-        return CUDA_ERROR_INVALID_VALUE;
+    CURRENT_CONTEXT(context);
+    INVALID_IF(!surface || !resource || resource->flags ||
+               resource->resType != CU_RESOURCE_TYPE_ARRAY);
     const CUDA_ARRAY3D_DESCRIPTOR *form = array_form(resource);
-    if (!form || !(form->Flags & CUDA_ARRAY3D_SURFACE_LDST))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!form || !(form->Flags & CUDA_ARRAY3D_SURFACE_LDST));
     struct object object = {
         .surface = true, .context = context, .context_id = context->id, .resource = *resource};
     return insert(&object, surface);
@@ -209,8 +199,7 @@ CUresult cuSurfObjectDestroy(CUsurfObject surface)
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC *resource, CUsurfObject surface)
 {
     struct object found;
-    CUresult result = resource ? find(surface, true, false, &found) : CUDA_ERROR_INVALID_VALUE;
-    if (result == CUDA_SUCCESS)
-        *resource = found.resource;
-    return result;
+    CHECK(resource ? find(surface, true, false, &found) : CUDA_ERROR_INVALID_VALUE);
+    *resource = found.resource;
+    return CUDA_SUCCESS;
 }

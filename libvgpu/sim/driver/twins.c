@@ -10,37 +10,6 @@ TWIN(cuMemAllocFromPoolAsync_ptsz,
      cuMemAllocFromPoolAsync(address, bytes, pool, OWN(stream)))
 TWIN(cuMemFreeAsync_ptsz, (CUdeviceptr address, CUstream stream),
      cuMemFreeAsync(address, OWN(stream)))
-TWIN(cuMemcpy_ptds, (CUdeviceptr target, CUdeviceptr source, size_t bytes),
-     cuMemcpy(target, source, bytes))
-TWIN(cuMemcpyAsync_ptsz, (CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream),
-     cuMemcpyAsync(target, source, bytes, OWN(stream)))
-TWIN(cuMemcpyHtoD_v2_ptds, (CUdeviceptr target, const void *source, size_t bytes),
-     cuMemcpyHtoD_v2(target, source, bytes))
-TWIN(cuMemcpyDtoH_v2_ptds, (void *target, CUdeviceptr source, size_t bytes),
-     cuMemcpyDtoH_v2(target, source, bytes))
-TWIN(cuMemcpyDtoD_v2_ptds, (CUdeviceptr target, CUdeviceptr source, size_t bytes),
-     cuMemcpyDtoD_v2(target, source, bytes))
-TWIN(cuMemcpyHtoDAsync_v2_ptsz,
-     (CUdeviceptr target, const void *source, size_t bytes, CUstream stream),
-     cuMemcpyHtoDAsync_v2(target, source, bytes, OWN(stream)))
-TWIN(cuMemcpyDtoHAsync_v2_ptsz, (void *target, CUdeviceptr source, size_t bytes, CUstream stream),
-     cuMemcpyDtoHAsync_v2(target, source, bytes, OWN(stream)))
-TWIN(cuMemcpyDtoDAsync_v2_ptsz,
-     (CUdeviceptr target, CUdeviceptr source, size_t bytes, CUstream stream),
-     cuMemcpyDtoDAsync_v2(target, source, bytes, OWN(stream)))
-TWIN(cuMemsetD8_v2_ptds, (CUdeviceptr target, unsigned char value, size_t count),
-     cuMemsetD8_v2(target, value, count))
-TWIN(cuMemsetD16_v2_ptds, (CUdeviceptr target, unsigned short value, size_t count),
-     cuMemsetD16_v2(target, value, count))
-TWIN(cuMemsetD32_v2_ptds, (CUdeviceptr target, unsigned int value, size_t count),
-     cuMemsetD32_v2(target, value, count))
-TWIN(cuMemsetD8Async_ptsz, (CUdeviceptr target, unsigned char value, size_t count, CUstream stream),
-     cuMemsetD8Async(target, value, count, OWN(stream)))
-TWIN(cuMemsetD16Async_ptsz,
-     (CUdeviceptr target, unsigned short value, size_t count, CUstream stream),
-     cuMemsetD16Async(target, value, count, OWN(stream)))
-TWIN(cuMemsetD32Async_ptsz, (CUdeviceptr target, unsigned int value, size_t count, CUstream stream),
-     cuMemsetD32Async(target, value, count, OWN(stream)))
 TWIN(cuLaunchKernel_ptsz,
      (CUfunction function, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
       unsigned int block_x, unsigned int block_y, unsigned int block_z, unsigned int shared_bytes,
@@ -59,15 +28,6 @@ TWIN(cuStreamSynchronize_ptsz, (CUstream stream), cuStreamSynchronize(OWN(stream
 TWIN(cuStreamQuery_ptsz, (CUstream stream), cuStreamQuery(OWN(stream)))
 TWIN(cuStreamWaitEvent_ptsz, (CUstream stream, CUevent event, unsigned int flags),
      cuStreamWaitEvent(OWN(stream), event, flags))
-TWIN(cuStreamGetCtx_ptsz, (CUstream stream, CUcontext *context),
-     cuStreamGetCtx(OWN(stream), context))
-TWIN(cuStreamGetDevice_ptsz, (CUstream stream, CUdevice *device),
-     cuStreamGetDevice(OWN(stream), device))
-TWIN(cuStreamGetFlags_ptsz, (CUstream stream, unsigned int *flags),
-     cuStreamGetFlags(OWN(stream), flags))
-TWIN(cuStreamGetPriority_ptsz, (CUstream stream, int *priority),
-     cuStreamGetPriority(OWN(stream), priority))
-TWIN(cuStreamGetId_ptsz, (CUstream stream, unsigned long long *id), cuStreamGetId(OWN(stream), id))
 TWIN(cuStreamAddCallback_ptsz,
      (CUstream stream, CUstreamCallback callback, void *argument, unsigned int flags),
      cuStreamAddCallback(OWN(stream), callback, argument, flags))
@@ -97,8 +57,7 @@ TWIN(cuGraphLaunch_ptsz, (CUgraphExec exec, CUstream stream), cuGraphLaunch(exec
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params,
                                void **extra)
 {
-    if (!config)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!config);
     CUlaunchConfig own = *config;
     own.hStream = OWN(config->hStream);
     return cuLaunchKernelEx(&own, function, params, extra);

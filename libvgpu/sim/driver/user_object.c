@@ -113,11 +113,10 @@ CUresult cuUserObjectCreate(CUuserObject *object, void *pointer, CUhostFn functi
                             unsigned int references, unsigned int flags)
 {
     DRIVER_CHECK();
-    if (!object || !function || !is_count(references) || flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!object || !function || !is_count(references) ||
+               flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
     struct CUuserObject_st *created = malloc(sizeof *created);
-    if (!created)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!created, CUDA_ERROR_OUT_OF_MEMORY);
     *created = (struct CUuserObject_st){MAGIC_OBJECT, references, function, pointer};
     *object = created;
     return CUDA_SUCCESS;
@@ -126,8 +125,7 @@ CUresult cuUserObjectCreate(CUuserObject *object, void *pointer, CUhostFn functi
 CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
 {
     DRIVER_CHECK();
-    if (!is_object(object) || !is_count(count))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_object(object) || !is_count(count));
     __atomic_add_fetch(&object->references, count, __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
 }
@@ -135,9 +133,8 @@ CUresult cuUserObjectRetain(CUuserObject object, unsigned int count)
 CUresult cuUserObjectRelease(CUuserObject object, unsigned int count)
 {
     DRIVER_CHECK();
-    if (!is_object(object) || !is_count(count) ||
-        count > __atomic_load_n(&object->references, __ATOMIC_RELAXED))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!is_object(object) || !is_count(count) ||
+               count > __atomic_load_n(&object->references, __ATOMIC_RELAXED));
     release(object, count);
     return CUDA_SUCCESS;
 }
@@ -146,11 +143,9 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
                                  unsigned int flags)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(graph) || !is_object(object) || !is_count(count) ||
-        flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!note(&graph->objects, object, count))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    INVALID_IF(!graph_is_graph(graph) || !is_object(object) || !is_count(count) ||
+               flags & ~(unsigned int)CU_GRAPH_USER_OBJECT_MOVE);
+    REFUSE_IF(!note(&graph->objects, object, count), CUDA_ERROR_OUT_OF_MEMORY);
     if (!(flags & CU_GRAPH_USER_OBJECT_MOVE))
         __atomic_add_fetch(&object->references, count, __ATOMIC_RELAXED);
     return CUDA_SUCCESS;
@@ -159,14 +154,12 @@ CUresult cuGraphRetainUserObject(CUgraph graph, CUuserObject object, unsigned in
 CUresult cuGraphReleaseUserObject(CUgraph graph, CUuserObject object, unsigned int count)
 {
     DRIVER_CHECK();
-    if (!graph_is_graph(graph) || !is_object(object) || !is_count(count))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!graph_is_graph(graph) || !is_object(object) || !is_count(count));
     struct user_reference **link = &graph->objects;
     while (*link && (*link)->object != object)
         link = &(*link)->next;
     struct user_reference *reference = *link;
-    if (!reference || reference->count < count)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!reference || reference->count < count);
     reference->count -= count;
     if (!reference->count) {
         *link = reference->next;

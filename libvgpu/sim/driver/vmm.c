@@ -83,15 +83,14 @@ static CUresult check_properties(const CUmemAllocationProp *properties,
                                  struct driver_device **device)
 {
     *device = NULL;
-    if (!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (properties->requestedHandleTypes &
-        ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR | CU_MEM_HANDLE_TYPE_FABRIC))
-        return CUDA_ERROR_INVALID_VALUE; /* those of another system */
-    if (properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC ||
-        properties->allocFlags.compressionType ||
-        properties->allocFlags.usage & ~CU_MEM_CREATE_USAGE_TILE_POOL)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    INVALID_IF(!properties || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED);
+    INVALID_IF(properties->requestedHandleTypes &
+               ~(CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR |
+                 CU_MEM_HANDLE_TYPE_FABRIC)); /* those of another system */
+    REFUSE_IF(properties->requestedHandleTypes & CU_MEM_HANDLE_TYPE_FABRIC ||
+                  properties->allocFlags.compressionType ||
+                  properties->allocFlags.usage & ~CU_MEM_CREATE_USAGE_TILE_POOL,
+              CUDA_ERROR_NOT_SUPPORTED);
     switch (properties->location.type) {
     case CU_MEM_LOCATION_TYPE_DEVICE:
         *device = device_of(properties->location.id);
@@ -113,13 +112,11 @@ CUresult cuMemGetAllocationGranularity(size_t *bytes, const CUmemAllocationProp 
 {
     struct driver_device *device;
     DRIVER_CHECK();
-    if (!bytes ||
-        (kind != CU_MEM_ALLOC_GRANULARITY_MINIMUM && kind != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED))
-        return CUDA_ERROR_INVALID_VALUE;
-    CUresult result = check_properties(properties, &device);
-    if (result == CUDA_SUCCESS)
-        *bytes = VMM_GRANULARITY_BYTES;
-    return result;
+    INVALID_IF(!bytes || (kind != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+                          kind != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED));
+    CHECK(check_properties(properties, &device));
+    *bytes = VMM_GRANULARITY_BYTES;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
@@ -128,11 +125,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
     CALL_TAKES(cuMemCreate);
     struct driver_device *device;
     DRIVER_CHECK();
-    if (!handle || flags || bytes == 0 || bytes % VMM_GRANULARITY_BYTES)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!handle || flags || bytes == 0 || bytes % VMM_GRANULARITY_BYTES);
     CHECK(check_properties(properties, &device));
-    if (device && memory_charge(device, bytes) != 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(device && memory_charge(device, bytes) != 0, CUDA_ERROR_OUT_OF_MEMORY);
     struct shareable_file file = {.descriptor = -1};
     struct physical *physical = NULL;
     pthread_mutex_lock(&vmm_mutex);
@@ -165,8 +160,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
                                                 CUmemGenericAllocationHandle handle)
 {
     DRIVER_CHECK();
-    if (!properties)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!properties);
     pthread_mutex_lock(&vmm_mutex);
     struct physical *physical = physical_find_locked(handle);
     bool memory = physical && !physical->multicast;
@@ -179,8 +173,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp *properties,
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle *handle, void *address)
 {
     DRIVER_CHECK();
-    if (!handle)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!handle);
     pthread_mutex_lock(&vmm_mutex);
     struct physical *physical = vmm_physical_locked((uint64_t)address);
     if (physical) {

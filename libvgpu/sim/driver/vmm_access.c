@@ -44,16 +44,15 @@ static CUresult set_access_locked(struct vmm_mapping *mapping, const CUmemAccess
     const struct driver_device *owner = mapping->physical->device;
     int reachable = 1;
     if (entry->location.type != CU_MEM_LOCATION_TYPE_DEVICE) {
-        if (owner ||
+        INVALID_IF(
+            owner ||
             mapping->physical
-                ->multicast) /* documented: only what lies on the host can be given to the host */
-            return CUDA_ERROR_INVALID_VALUE;
+                ->multicast); /* documented: only what lies on the host can be given to the host */
         mapping->host_access = (unsigned char)entry->flags;
     } else {
         if (owner && owner->ordinal != entry->location.id)
             cuDeviceCanAccessPeer(&reachable, entry->location.id, owner->ordinal);
-        if (!reachable)
-            return CUDA_ERROR_INVALID_DEVICE;
+        REFUSE_IF(!reachable, CUDA_ERROR_INVALID_DEVICE);
         mapping->access[entry->location.id] = (unsigned char)entry->flags;
     }
     return apply_access(mapping) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
@@ -64,8 +63,7 @@ static CUresult check_location(const CUmemLocation *location)
     if (location->type == CU_MEM_LOCATION_TYPE_HOST ||
         location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
         return CUDA_SUCCESS;
-    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(location->type != CU_MEM_LOCATION_TYPE_DEVICE);
     return device_of(location->id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
 
@@ -75,8 +73,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
     CALL_TAKES(cuMemSetAccess);
     CUresult result = CUDA_SUCCESS;
     DRIVER_CHECK();
-    if (!vmm_whole_granules(address, bytes) || !entries || count == 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!vmm_whole_granules(address, bytes) || !entries || count == 0);
     for (size_t i = 0; i < count && result == CUDA_SUCCESS; i++) {
         result = check_location(&entries[i].location);
         if (entries[i].flags != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
@@ -103,8 +100,7 @@ CUresult cuMemGetAccess(unsigned long long *flags, const CUmemLocation *location
                         CUdeviceptr address)
 {
     DRIVER_CHECK();
-    if (!flags || !location)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!flags || !location);
     CUresult result = check_location(location);
     if (result != CUDA_SUCCESS)
         return result;

@@ -26,8 +26,8 @@ static CUresult make_shared_locked(struct physical *physical)
 {
     uint64_t identifier = physical->shared_id;
     if (!identifier) {
-        if (shared_export(physical->device, physical->bytes, &identifier) != 0)
-            return CUDA_ERROR_OUT_OF_MEMORY;
+        REFUSE_IF(shared_export(physical->device, physical->bytes, &identifier) != 0,
+                  CUDA_ERROR_OUT_OF_MEMORY);
         list_locked(physical, identifier);
     }
     return shareable_record_write(&physical->file, SHARE_RECORD_MEMORY, physical->device,
@@ -40,10 +40,8 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
                                       CUmemAllocationHandleType type, unsigned long long flags)
 {
     DRIVER_CHECK();
-    if (!shareable || flags)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    INVALID_IF(!shareable || flags);
+    REFUSE_IF(type == CU_MEM_HANDLE_TYPE_FABRIC, CUDA_ERROR_NOT_SUPPORTED);
     CUresult result = CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_lock(&vmm_mutex);
     struct physical *physical = physical_find_locked(handle);
@@ -56,8 +54,7 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     pthread_mutex_unlock(&vmm_mutex);
     if (result != CUDA_SUCCESS)
         return result;
-    if (descriptor < 0)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(descriptor < 0, CUDA_ERROR_OUT_OF_MEMORY);
     *(int *)shareable = descriptor;
     return CUDA_SUCCESS;
 }
@@ -98,8 +95,7 @@ CUresult physical_import_locked(int descriptor, struct driver_device *device,
         (*physical)->references++;
         return CUDA_SUCCESS;
     }
-    if (shared_hold(device, record->identifier, NULL) != 0)
-        return CUDA_ERROR_INVALID_VALUE; /* everybody let go of it */
+    INVALID_IF(shared_hold(device, record->identifier, NULL) != 0); /* everybody let go of it */
     *physical = import_locked(descriptor, device, record);
     if (*physical)
         return CUDA_SUCCESS;
@@ -112,14 +108,11 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, vo
 {
     struct shareable_record record;
     DRIVER_CHECK();
-    if (type == CU_MEM_HANDLE_TYPE_FABRIC)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
-        return CUDA_ERROR_INVALID_VALUE;
+    REFUSE_IF(type == CU_MEM_HANDLE_TYPE_FABRIC, CUDA_ERROR_NOT_SUPPORTED);
+    INVALID_IF(!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     int descriptor = (int)(intptr_t)shareable;
     struct driver_device *device = shareable_record_read(descriptor, SHARE_RECORD_MEMORY, &record);
-    if (!device || record.bytes % VMM_GRANULARITY_BYTES)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!device || record.bytes % VMM_GRANULARITY_BYTES);
     struct physical *physical;
     pthread_mutex_lock(&vmm_mutex);
     CUresult result = physical_import_locked(descriptor, device, &record, &physical);

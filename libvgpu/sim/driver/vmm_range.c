@@ -56,9 +56,8 @@ CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignmen
                              unsigned long long flags)
 {
     DRIVER_CHECK();
-    if (!address || flags || bytes == 0 || bytes % SIM_PAGE || hint % SIM_PAGE ||
-        alignment & (alignment - 1))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!address || flags || bytes == 0 || bytes % SIM_PAGE || hint % SIM_PAGE ||
+               alignment & (alignment - 1));
     if (alignment < VMM_GRANULARITY_BYTES)
         alignment = VMM_GRANULARITY_BYTES;
     struct reservation *reservation =
@@ -84,8 +83,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *address, size_t bytes, size_t alignmen
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes)
 {
     DRIVER_CHECK();
-    if (bytes == 0 || address + bytes < address)
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(bytes == 0 || address + bytes < address);
     pthread_mutex_lock(&vmm_mutex);
     struct reservation *found = find_range(&reservations, address, 1);
     if (found && (found->address != address || found->bytes != bytes ||
@@ -112,14 +110,11 @@ static void reserve_again(const struct vmm_mapping *mapping)
 static CUresult map_locked(struct vmm_mapping *mapping)
 {
     const struct multicast *multicast = mapping->physical->multicast;
-    if (multicast && !multicast_complete(multicast))
-        return CUDA_ERROR_ILLEGAL_STATE;
+    REFUSE_IF(multicast && !multicast_complete(multicast), CUDA_ERROR_ILLEGAL_STATE);
     const struct reservation *within = find_range(&reservations, mapping->address, 1);
-    if (!within || mapping->address + mapping->bytes > within->address + within->bytes ||
-        find_range(&mappings, mapping->address, mapping->bytes))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (!tsearch(mapping, &mappings, compare_ranges))
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    INVALID_IF(!within || mapping->address + mapping->bytes > within->address + within->bytes ||
+               find_range(&mappings, mapping->address, mapping->bytes));
+    REFUSE_IF(!tsearch(mapping, &mappings, compare_ranges), CUDA_ERROR_OUT_OF_MEMORY);
     void *place = (void *)mapping->address;
     if (mremap(mapping->physical->window, 0, mapping->bytes, MREMAP_MAYMOVE | MREMAP_FIXED,
                place) != place) {
@@ -136,12 +131,10 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 {
     CALL_TAKES(cuMemMap);
     DRIVER_CHECK();
-    if (flags || offset ||
-        !vmm_whole_granules(address, bytes)) /* documented: the offset must be zero */
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(flags || offset ||
+               !vmm_whole_granules(address, bytes)); /* documented: the offset must be zero */
     struct vmm_mapping *mapping = calloc(1, sizeof *mapping);
-    if (!mapping)
-        return CUDA_ERROR_OUT_OF_MEMORY;
+    REFUSE_IF(!mapping, CUDA_ERROR_OUT_OF_MEMORY);
     *mapping = (struct vmm_mapping){.address = address, .bytes = bytes};
     pthread_mutex_lock(&vmm_mutex);
     mapping->physical = physical_find_locked(handle);
@@ -183,8 +176,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes)
 {
     CALL_TAKES(cuMemUnmap);
     DRIVER_CHECK();
-    if (!vmm_whole_granules(address, bytes))
-        return CUDA_ERROR_INVALID_VALUE;
+    INVALID_IF(!vmm_whole_granules(address, bytes));
     CHECK(stream_calls_settle());
     pthread_mutex_lock(&vmm_mutex);
     bool filled = vmm_filled_locked(address, bytes);

@@ -8,8 +8,7 @@ nvmlReturn_t nvml_absent_entry(nvmlDevice_t first);
 
 nvmlReturn_t nvml_absent_entry(nvmlDevice_t first)
 {
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
     return nvml_is_device(first) && nvml_is_lost(first) ? NVML_ERROR_GPU_IS_LOST
                                                         : NVML_ERROR_NOT_SUPPORTED;
 }

@@ -9,12 +9,8 @@
 #define NS_PER_MS 1000000u
 #define WHOLE_PERCENT 100
 
-nvmlReturn_t nvmlDeviceGetAccountingMode(nvmlDevice_t device, nvmlEnableState_t *mode)
-{
-    NVML_CHECK(device, mode);
-    *mode = getenv("VGPU_SIM_ACCOUNTING") ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetAccountingMode, nvmlEnableState_t,
+     getenv("VGPU_SIM_ACCOUNTING") ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED)
 
 static nvmlReturn_t check(nvmlDevice_t device, const void *result)
 {
@@ -29,8 +25,7 @@ nvmlReturn_t nvmlDeviceGetAccountingPids(nvmlDevice_t device, unsigned int *coun
 {
     CHECK(check(device, count));
     struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     unsigned int room = pids ? *count : 0;
     for (uint32_t i = 0; i < books->client_count && i < room; i++)
         nvml_visible_pid(&books->clients[i], &pids[i]); /* the dead are remembered, too */
@@ -43,8 +38,7 @@ nvmlReturn_t nvmlDeviceGetAccountingStats_v2(nvmlDevice_t device, nvmlAccounting
 {
     CHECK(check(device, stats));
     struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     nvmlReturn_t result = NVML_ERROR_NOT_FOUND;
     for (uint32_t i = 0; i < books->client_count && result != NVML_SUCCESS; i++) {
         const struct sim_client_books *client = &books->clients[i];
@@ -70,11 +64,10 @@ nvmlReturn_t nvmlDeviceGetAccountingStats(nvmlDevice_t device, unsigned int pid,
 {
     nvmlAccountingStats_v2_t all = {.pid = pid};
     NVML_CHECK(device, stats);
-    nvmlReturn_t result = nvmlDeviceGetAccountingStats_v2(device, &all);
-    if (result == NVML_SUCCESS)
-        *stats = (nvmlAccountingStats_t){.gpuUtilization = all.gpuUtilization,
-                                         .maxMemoryUsage = all.maxMemoryUsage,
-                                         .time = all.time,
-                                         .isRunning = all.isRunning};
-    return result;
+    CHECK(nvmlDeviceGetAccountingStats_v2(device, &all));
+    *stats = (nvmlAccountingStats_t){.gpuUtilization = all.gpuUtilization,
+                                     .maxMemoryUsage = all.maxMemoryUsage,
+                                     .time = all.time,
+                                     .isRunning = all.isRunning};
+    return NVML_SUCCESS;
 }

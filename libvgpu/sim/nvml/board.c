@@ -46,8 +46,7 @@ nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mo
 {
     NVML_CHECK(device, mode);
     struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     *mode = (nvmlComputeMode_t)books->compute_mode;
     free(books);
     return NVML_SUCCESS;
@@ -65,11 +64,9 @@ struct sim_machine *nvml_open_to_change(void)
 nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode)
 {
     NVML_CHECK(device, device);
-    if ((unsigned int)mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)mode > NVML_COMPUTEMODE_EXCLUSIVE_PROCESS);
     struct sim_machine *machine = nvml_open_to_change();
-    if (!machine)
-        return NVML_ERROR_UNKNOWN;
+    REFUSE_IF(!machine, NVML_ERROR_UNKNOWN);
     int error = sim_machine_set_compute_mode(machine, device->machine_index, (uint32_t)mode);
     sim_machine_close(machine);
     return error ? NVML_ERROR_UNKNOWN : NVML_SUCCESS;

@@ -5,19 +5,8 @@
 
 #include "nvml.h"
 
-nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
-{
-    NVML_CHECK(device, index);
-    *index = device->index;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
-{
-    NVML_CHECK(device, minor);
-    *minor = device->machine_index;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetIndex, unsigned int, device->index)
+TELL(nvmlDeviceGetMinorNumber, unsigned int, device->machine_index)
 
 nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int length)
 {
@@ -44,21 +33,9 @@ static nvmlReturn_t simulated_text(nvmlDevice_t device, char *text, unsigned int
     return nvml_copy_text(text, length, "simulated");
 }
 
-nvmlReturn_t nvmlDeviceGetVbiosVersion(nvmlDevice_t device, char *version, unsigned int length)
-{
-    return simulated_text(device, version, length);
-}
-
-nvmlReturn_t nvmlDeviceGetInforomImageVersion(nvmlDevice_t device, char *version,
-                                              unsigned int length)
-{
-    return simulated_text(device, version, length);
-}
-
-nvmlReturn_t nvmlDeviceGetBoardPartNumber(nvmlDevice_t device, char *number, unsigned int length)
-{
-    return simulated_text(device, number, length);
-}
+SAME_AS(nvmlDeviceGetVbiosVersion, simulated_text);
+SAME_AS(nvmlDeviceGetInforomImageVersion, simulated_text);
+SAME_AS(nvmlDeviceGetBoardPartNumber, simulated_text);
 
 nvmlReturn_t nvmlDeviceGetGspFirmwareVersion(nvmlDevice_t device, char *version)
 {
@@ -76,12 +53,7 @@ nvmlReturn_t nvmlDeviceGetGspFirmwareMode(nvmlDevice_t device, unsigned int *ena
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetBrand(nvmlDevice_t device, nvmlBrandType_t *brand)
-{
-    NVML_CHECK(device, brand);
-    *brand = NVML_BRAND_NVIDIA;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetBrand, nvmlBrandType_t, NVML_BRAND_NVIDIA)
 
 /* A GPU without displays, as `lspci` lists it. */
 #define PCI_CLASS_DISPLAY 0x03
@@ -107,10 +79,9 @@ static nvmlReturn_t old_pci_info(nvmlDevice_t device, nvmlPciInfo_t *pci, size_t
 {
     nvmlPciInfo_t whole;
     NVML_CHECK(device, pci);
-    nvmlReturn_t result = nvmlDeviceGetPciInfo_v3(device, &whole);
-    if (result == NVML_SUCCESS)
-        memcpy(pci, &whole, bytes);
-    return result;
+    CHECK(nvmlDeviceGetPciInfo_v3(device, &whole));
+    memcpy(pci, &whole, bytes);
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetPciInfo_v2(nvmlDevice_t device, nvmlPciInfo_t *pci)
@@ -127,8 +98,7 @@ nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *p
 {
     nvmlPciInfo_t plain;
     NVML_CHECK(device, pci);
-    if (pci->version != nvmlPciInfoExt_v1)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    REFUSE_IF(pci->version != nvmlPciInfoExt_v1, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     CHECK(nvmlDeviceGetPciInfo_v3(device, &plain));
     pci->domain = plain.domain;
     pci->bus = plain.bus;
@@ -141,12 +111,7 @@ nvmlReturn_t nvmlDeviceGetPciInfoExt(nvmlDevice_t device, nvmlPciInfoExt_v1_t *p
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetBusType(nvmlDevice_t device, nvmlBusType_t *type)
-{
-    NVML_CHECK(device, type);
-    *type = NVML_BUS_TYPE_PCIE;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetBusType, nvmlBusType_t, NVML_BUS_TYPE_PCIE)
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
@@ -176,27 +141,11 @@ nvmlReturn_t nvmlDeviceGetNumGpuCores(nvmlDevice_t device, unsigned int *cores)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *bits)
-{
-    NVML_CHECK(device, bits);
-    *bits = nvml_profile_of(device)->memory_bus_bits;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetMemoryBusWidth, unsigned int, nvml_profile_of(device)->memory_bus_bits)
 
 /* Every board has one GPU, so that it is known by the place of that. */
-nvmlReturn_t nvmlDeviceGetBoardId(nvmlDevice_t device, unsigned int *board)
-{
-    NVML_CHECK(device, board);
-    *board = nvml_identity_of(device)->pci_bus << 8;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetMultiGpuBoard(nvmlDevice_t device, unsigned int *multiple)
-{
-    NVML_CHECK(device, multiple);
-    *multiple = 0;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetBoardId, unsigned int, nvml_identity_of(device)->pci_bus << 8)
+TELL(nvmlDeviceGetMultiGpuBoard, unsigned int, 0)
 
 nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t one, nvmlDevice_t other, int *same)
 {
@@ -206,9 +155,4 @@ nvmlReturn_t nvmlDeviceOnSameBoard(nvmlDevice_t one, nvmlDevice_t other, int *sa
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetModuleId(nvmlDevice_t device, unsigned int *module)
-{
-    NVML_CHECK(device, module);
-    *module = device->machine_index;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetModuleId, unsigned int, device->machine_index)

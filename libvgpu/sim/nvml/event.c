@@ -43,20 +43,16 @@ struct nvmlEventSet_st {
 
 static nvmlReturn_t check_set(const struct nvmlEventSet_st *set)
 {
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
     return set && set->magic == MAGIC_EVENT_SET ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
 nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
 {
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
-    if (!set)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
+    INVALID_IF(!set);
     *set = calloc(1, sizeof **set);
-    if (!*set)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!*set, NVML_ERROR_MEMORY);
     (*set)->magic = MAGIC_EVENT_SET;
     pthread_mutex_init(&(*set)->mutex, NULL);
     return NVML_SUCCESS;
@@ -71,20 +67,14 @@ nvmlReturn_t nvmlEventSetFree(nvmlEventSet_t set)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetSupportedEventTypes(nvmlDevice_t device, unsigned long long *supported)
-{
-    NVML_CHECK(device, supported);
-    *supported = SUPPORTED_TYPES;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetSupportedEventTypes, unsigned long long, SUPPORTED_TYPES)
 
 nvmlReturn_t nvmlDeviceRegisterEvents(nvmlDevice_t device, unsigned long long wanted,
                                       nvmlEventSet_t set)
 {
     NVML_CHECK(device, set);
     CHECK(check_set(set));
-    if (wanted & ~(unsigned long long)SUPPORTED_TYPES)
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(wanted & ~(unsigned long long)SUPPORTED_TYPES, NVML_ERROR_NOT_SUPPORTED);
     pthread_mutex_lock(&set->mutex);
     struct registration *registration = &set->registrations[device->index];
     uint64_t last = sim_machine_last_event(nvml.machine, device->machine_index);
@@ -178,8 +168,7 @@ nvmlReturn_t nvmlEventSetWait_v2(nvmlEventSet_t set, nvmlEventData_t *data, unsi
 nvmlReturn_t nvmlEventSetWait(nvmlEventSet_t set, nvmlEventData_t *data, unsigned int timeout_ms)
 {
     nvmlEventData_t whole;
-    nvmlReturn_t result = nvmlEventSetWait_v2(set, data ? &whole : NULL, timeout_ms);
-    if (result == NVML_SUCCESS)
-        memcpy(data, &whole, offsetof(nvmlEventData_t, gpuInstanceId));
-    return result;
+    CHECK(nvmlEventSetWait_v2(set, data ? &whole : NULL, timeout_ms));
+    memcpy(data, &whole, offsetof(nvmlEventData_t, gpuInstanceId));
+    return NVML_SUCCESS;
 }

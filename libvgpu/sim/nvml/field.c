@@ -78,8 +78,7 @@ static nvmlReturn_t read_field(nvmlDevice_t device, nvmlFieldValue_t *value)
 nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
 {
     NVML_CHECK(device, values);
-    if (count <= 0)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(count <= 0);
     for (int i = 0; i < count; i++) {
         values[i].value.ullVal = 0;
         values[i].latencyUsec = 0;

@@ -53,12 +53,9 @@ nvmlReturn_t nvml_fault(nvmlDevice_t device, const char *function)
 
 nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result, const char *function)
 {
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
-    if (nvml_is_instance(device))
-        return NVML_ERROR_NOT_SUPPORTED;
-    if (!nvml_is_device(device) || !result)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
+    REFUSE_IF(nvml_is_instance(device), NVML_ERROR_NOT_SUPPORTED);
+    INVALID_IF(!nvml_is_device(device) || !result);
     nvmlReturn_t fault = nvml_fault(device, function);
     return nvml_is_lost(device) ? NVML_ERROR_GPU_IS_LOST : fault;
 }
@@ -67,8 +64,7 @@ nvmlReturn_t nvml_check_any(nvmlDevice_t device, const void *result, const char 
 {
     if (!nvml_is_started() || !nvml_is_instance(device))
         return nvml_check(device, result, function);
-    if (!result)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(!result);
     nvmlReturn_t fault = nvml_fault(device, function);
     return nvml_is_lost(device) ? NVML_ERROR_GPU_IS_LOST : fault;
 }
@@ -85,18 +81,13 @@ const struct sim_profile *nvml_profile_of(nvmlDevice_t device)
 
 nvmlReturn_t nvmlDeviceGetCount_v2(unsigned int *count)
 {
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
-    if (!count)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
+    INVALID_IF(!count);
     *count = nvml.device_count;
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetCount(unsigned int *count)
-{
-    return nvmlDeviceGetCount_v2(count);
-}
+SAME_AS(nvmlDeviceGetCount, nvmlDeviceGetCount_v2);
 
 typedef bool (*match_function)(const struct sim_device_identity *identity, const void *wanted);
 
@@ -104,10 +95,8 @@ typedef bool (*match_function)(const struct sim_device_identity *identity, const
 static nvmlReturn_t find_device(match_function matches, const void *wanted, nvmlDevice_t *device,
                                 const char *function)
 {
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
-    if (!wanted || !device)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
+    INVALID_IF(!wanted || !device);
     for (uint32_t i = 0; i < nvml.device_count; i++)
         if (matches(nvml_identity_of(&nvml.devices[i]), wanted)) {
             nvmlReturn_t checked = nvml_check(&nvml.devices[i], device, function);
@@ -136,19 +125,14 @@ static bool is_on_bus(const struct sim_device_identity *identity, const void *wa
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
 {
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
-    if (index >= nvml.device_count)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
+    INVALID_IF(index >= nvml.device_count);
     NVML_CHECK(&nvml.devices[index], device);
     *device = &nvml.devices[index];
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByIndex(unsigned int index, nvmlDevice_t *device)
-{
-    return nvmlDeviceGetHandleByIndex_v2(index, device);
-}
+SAME_AS(nvmlDeviceGetHandleByIndex, nvmlDeviceGetHandleByIndex_v2);
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
@@ -172,10 +156,8 @@ nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *devic
 nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *device)
 {
     unsigned int domain = 0, bus = 0, slot = 0, function = 0;
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
-    if (!id || !device)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
+    INVALID_IF(!id || !device);
     if (sscanf(id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
         domain = 0;
         if (sscanf(id, "%x:%x.%x", &bus, &slot, &function) < 2)
@@ -185,7 +167,4 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *id, nvmlDevice_t *devi
                                       : find_device(is_on_bus, &bus, device, __func__);
 }
 
-nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *id, nvmlDevice_t *device)
-{
-    return nvmlDeviceGetHandleByPciBusId_v2(id, device);
-}
+SAME_AS(nvmlDeviceGetHandleByPciBusId, nvmlDeviceGetHandleByPciBusId_v2);

@@ -75,17 +75,17 @@ static nvmlReturn_t check_link(nvmlDevice_t device, unsigned int link, const voi
 {
     NVML_CHECK(device, result);
     *model = model_of(device);
-    if (!*model)
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(!*model, NVML_ERROR_NOT_SUPPORTED);
     return link < (*model)->links ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT;
 }
 
-#define LINK_CHECK(device, link, result) CHECK(check_link(device, link, result, &model))
+#define LINK_CHECK(device, link, result) \
+    const struct link_model *model; \
+    CHECK(check_link(device, link, result, &model))
 
 nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
                                       nvmlEnableState_t *active)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, active);
     *active = end_of(device, model, link).active ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
     return NVML_SUCCESS;
@@ -94,7 +94,6 @@ nvmlReturn_t nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link,
 nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link,
                                         unsigned int *version)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, version);
     *version = model->version;
     return NVML_SUCCESS;
@@ -103,10 +102,8 @@ nvmlReturn_t nvmlDeviceGetNvLinkVersion(nvmlDevice_t device, unsigned int link,
 nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int link,
                                            nvmlNvLinkCapability_t capability, unsigned int *result)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, result);
-    if ((unsigned int)capability > NVML_NVLINK_CAP_VALID)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)capability > NVML_NVLINK_CAP_VALID);
     *result = capability == NVML_NVLINK_CAP_P2P_SUPPORTED ||
               capability == NVML_NVLINK_CAP_P2P_ATOMICS || capability == NVML_NVLINK_CAP_VALID;
     return NVML_SUCCESS;
@@ -115,11 +112,10 @@ nvmlReturn_t nvmlDeviceGetNvLinkCapability(nvmlDevice_t device, unsigned int lin
 nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link,
                                                  nvmlPciInfo_t *pci)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, pci);
     struct link_end end = end_of(device, model, link);
-    if (!end.active)
-        return NVML_ERROR_NOT_SUPPORTED; /* not documented for a link without another end */
+    /* not documented for a link without another end */
+    REFUSE_IF(!end.active, NVML_ERROR_NOT_SUPPORTED);
     nvml_fill_pci(pci, end.bus, end.pci_id);
     return NVML_SUCCESS;
 }
@@ -130,20 +126,17 @@ nvmlReturn_t nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int 
 {
     nvmlPciInfo_t whole;
     NVML_CHECK(device, pci);
-    nvmlReturn_t result = nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, &whole);
-    if (result == NVML_SUCCESS)
-        memcpy(pci, &whole, offsetof(nvmlPciInfo_t, busId));
-    return result;
+    CHECK(nvmlDeviceGetNvLinkRemotePciInfo_v2(device, link, &whole));
+    memcpy(pci, &whole, offsetof(nvmlPciInfo_t, busId));
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link,
                                                  nvmlIntNvLinkDeviceType_t *type)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, type);
     struct link_end end = end_of(device, model, link);
-    if (!end.active)
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(!end.active, NVML_ERROR_NOT_SUPPORTED);
     *type = end.is_switch ? NVML_NVLINK_DEVICE_TYPE_SWITCH : NVML_NVLINK_DEVICE_TYPE_GPU;
     return NVML_SUCCESS;
 }
@@ -152,10 +145,8 @@ nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int l
                                              nvmlNvLinkErrorCounter_t counter,
                                              unsigned long long *errors)
 {
-    const struct link_model *model;
     LINK_CHECK(device, link, errors);
-    if ((unsigned int)counter > NVML_NVLINK_ERROR_DL_ECC_DATA)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)counter > NVML_NVLINK_ERROR_DL_ECC_DATA);
     *errors = 0;
     return NVML_SUCCESS;
 }
@@ -175,8 +166,7 @@ nvmlReturn_t nvmlDeviceGetP2PStatus(nvmlDevice_t one, nvmlDevice_t other,
 {
     NVML_CHECK(one, status);
     NVML_CHECK(other, status);
-    if ((unsigned int)capability > NVML_P2P_CAPS_INDEX_PCI)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)capability > NVML_P2P_CAPS_INDEX_PCI);
     const struct sim_profile *left = nvml_profile_of(one), *right = nvml_profile_of(other);
     bool same_architecture =
         left->compute_major == right->compute_major && left->compute_minor == right->compute_minor;

@@ -11,8 +11,7 @@ nvmlReturn_t nvml_ecc_errors(nvmlDevice_t device, nvmlMemoryErrorType_t type,
                              unsigned long long *errors)
 {
     uint64_t corrected, uncorrected;
-    if ((unsigned int)type > NVML_MEMORY_ERROR_TYPE_UNCORRECTED)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)type > NVML_MEMORY_ERROR_TYPE_UNCORRECTED);
     sim_machine_ecc_errors(nvml.machine, device->machine_index, &corrected, &uncorrected);
     *errors = type == NVML_MEMORY_ERROR_TYPE_CORRECTED ? corrected : uncorrected;
     return NVML_SUCCESS;
@@ -27,12 +26,7 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *now,
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetDefaultEccMode(nvmlDevice_t device, nvmlEnableState_t *mode)
-{
-    NVML_CHECK(device, mode);
-    *mode = NVML_FEATURE_ENABLED;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetDefaultEccMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
 
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t type,
                                          nvmlEccCounterType_t counter, unsigned long long *errors)
@@ -48,10 +42,9 @@ nvmlReturn_t nvmlDeviceGetDetailedEccErrors(nvmlDevice_t device, nvmlMemoryError
 {
     unsigned long long total;
     NVML_CHECK(device, errors);
-    nvmlReturn_t result = nvmlDeviceGetTotalEccErrors(device, type, counter, &total);
-    if (result == NVML_SUCCESS)
-        *errors = (nvmlEccErrorCounts_t){.deviceMemory = total};
-    return result;
+    CHECK(nvmlDeviceGetTotalEccErrors(device, type, counter, &total));
+    *errors = (nvmlEccErrorCounts_t){.deviceMemory = total};
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t type,
@@ -60,8 +53,7 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErro
                                              unsigned long long *errors)
 {
     NVML_CHECK(device, errors);
-    if ((unsigned int)location > NVML_MEMORY_LOCATION_SRAM)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)location > NVML_MEMORY_LOCATION_SRAM);
     nvmlReturn_t result = nvmlDeviceGetTotalEccErrors(device, type, counter, errors);
     if (location != NVML_MEMORY_LOCATION_DEVICE_MEMORY)
         *errors = 0;
@@ -78,8 +70,7 @@ nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correc
     NVML_CHECK(device, uncorrected);
     NVML_CHECK(device, pending);
     NVML_CHECK(device, failed);
-    if (nvml_profile_of(device)->compute_major < AMPERE)
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(nvml_profile_of(device)->compute_major < AMPERE, NVML_ERROR_NOT_SUPPORTED);
     *corrected = *uncorrected = *pending = *failed = 0;
     return NVML_SUCCESS;
 }
@@ -89,10 +80,8 @@ nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCa
 {
     NVML_CHECK(device, count);
     (void)addresses;
-    if ((unsigned int)cause > NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (nvml_profile_of(device)->compute_major >= AMPERE)
-        return NVML_ERROR_NOT_SUPPORTED;
+    INVALID_IF((unsigned int)cause > NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR);
+    REFUSE_IF(nvml_profile_of(device)->compute_major >= AMPERE, NVML_ERROR_NOT_SUPPORTED);
     *count = 0;
     return NVML_SUCCESS;
 }
@@ -108,8 +97,7 @@ nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetiremen
 nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, nvmlEnableState_t *pending)
 {
     NVML_CHECK(device, pending);
-    if (nvml_profile_of(device)->compute_major >= AMPERE)
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(nvml_profile_of(device)->compute_major >= AMPERE, NVML_ERROR_NOT_SUPPORTED);
     *pending = NVML_FEATURE_DISABLED;
     return NVML_SUCCESS;
 }

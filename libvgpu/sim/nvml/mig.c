@@ -73,24 +73,17 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *now, unsign
 nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlReturn_t *activation)
 {
     NVML_CHECK(device, activation);
-    if (mode > NVML_DEVICE_MIG_ENABLE)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (sim_mig_mode(nvml.machine, device->machine_index) < 0)
-        return NVML_ERROR_NOT_SUPPORTED;
+    INVALID_IF(mode > NVML_DEVICE_MIG_ENABLE);
+    REFUSE_IF(sim_mig_mode(nvml.machine, device->machine_index) < 0, NVML_ERROR_NOT_SUPPORTED);
     struct sim_machine *machine = nvml_open_to_change();
-    if (!machine)
-        return NVML_ERROR_UNKNOWN;
+    REFUSE_IF(!machine, NVML_ERROR_UNKNOWN);
     *activation = nvml_mig_result(sim_mig_set_mode(machine, device->machine_index, mode));
     sim_machine_close(machine);
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
-{
-    NVML_CHECK(device, count);
-    *count = sim_mig_mode(nvml.machine, device->machine_index) < 0 ? 0 : SIM_MIG_SLOTS;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetMaxMigDeviceCount, unsigned int,
+     sim_mig_mode(nvml.machine, device->machine_index) < 0 ? 0 : SIM_MIG_SLOTS)
 
 /* ---- MIG devices ----------------------------------------------------------------------------- */
 
@@ -127,8 +120,7 @@ nvmlReturn_t nvmlDeviceGetDeviceHandleFromMigDeviceHandle(nvmlDevice_t instance,
                                                           nvmlDevice_t *device)
 {
     NVML_CHECK_ANY(instance, device);
-    if (!nvml_is_instance(instance))
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(!nvml_is_instance(instance));
     *device = nvml_device_at(nvml_identity_of(instance)->gpu - 1);
     return NVML_SUCCESS;
 }
@@ -151,8 +143,7 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttribute
 {
     struct sim_mig_instance instances[SIM_MIG_SLOTS];
     NVML_CHECK_ANY(device, attributes);
-    if (!nvml_is_instance(device))
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(!nvml_is_instance(device), NVML_ERROR_NOT_SUPPORTED);
     uint32_t gpu = nvml_identity_of(device)->gpu - 1;
     uint32_t count = sim_mig_instances(nvml.machine, gpu, instances);
     for (uint32_t i = 0; i < count; i++) {
@@ -173,7 +164,4 @@ nvmlReturn_t nvmlDeviceGetAttributes_v2(nvmlDevice_t device, nvmlDeviceAttribute
     return NVML_ERROR_INVALID_ARGUMENT; /* destroyed since it was checked */
 }
 
-nvmlReturn_t nvmlDeviceGetAttributes(nvmlDevice_t device, nvmlDeviceAttributes_t *attributes)
-{
-    return nvmlDeviceGetAttributes_v2(device, attributes);
-}
+SAME_AS(nvmlDeviceGetAttributes, nvmlDeviceGetAttributes_v2);

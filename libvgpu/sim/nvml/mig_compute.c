@@ -35,13 +35,10 @@ struct asked {
 static nvmlReturn_t look(nvmlGpuInstance_t instance, unsigned int profile, const void *result,
                          struct asked *asked)
 {
-    nvmlReturn_t answer = nvml_check_gpu_instance(instance, result, &asked->gpu, &asked->instance);
-    if (answer != NVML_SUCCESS)
-        return answer;
+    CHECK(nvml_check_gpu_instance(instance, result, &asked->gpu, &asked->instance));
     asked->profile = nvml_mig_profile(asked->gpu, asked->instance.profile);
     asked->compute_profile = profile_of_slices(asked->profile->slices);
-    if (profile >= NVML_COMPUTE_INSTANCE_PROFILE_COUNT)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(profile >= NVML_COMPUTE_INSTANCE_PROFILE_COUNT);
     return profile == asked->compute_profile ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
@@ -52,8 +49,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfo(nvmlGpuInstance_t inst
 {
     struct asked asked;
     CHECK(look(instance, profile, info, &asked));
-    if (engine_profile >= NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_COUNT)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(engine_profile >= NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_COUNT);
     *info =
         (nvmlComputeInstanceProfileInfo_t){.id = asked.compute_profile,
                                            .sliceCount = asked.profile->slices,
@@ -73,15 +69,11 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceProfileInfoV(
 {
     nvmlComputeInstanceProfileInfo_t plain;
     struct asked asked;
-    nvmlReturn_t result = look(instance, profile, info, &asked);
-    if (result == NVML_SUCCESS)
-        result =
-            nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, profile, engine_profile, &plain);
-    if (result != NVML_SUCCESS)
-        return result;
-    if (info->version != nvmlComputeInstanceProfileInfo_v2 &&
-        info->version != nvmlComputeInstanceProfileInfo_v3)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    CHECK(look(instance, profile, info, &asked));
+    CHECK(nvmlGpuInstanceGetComputeInstanceProfileInfo(instance, profile, engine_profile, &plain));
+    REFUSE_IF(info->version != nvmlComputeInstanceProfileInfo_v2 &&
+                  info->version != nvmlComputeInstanceProfileInfo_v3,
+              NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     info->id = plain.id;
     info->sliceCount = plain.sliceCount;
     info->instanceCount = plain.instanceCount;
@@ -104,10 +96,9 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceRemainingCapacity(nvmlGpuInstance_
                                                                 unsigned int *count)
 {
     struct asked asked;
-    nvmlReturn_t result = look(instance, profile_id, count, &asked);
-    if (result == NVML_SUCCESS)
-        *count = asked.instance.has_compute ? 0 : 1;
-    return result;
+    CHECK(look(instance, profile_id, count, &asked));
+    *count = asked.instance.has_compute ? 0 : 1;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlGpuInstanceGetComputeInstancePossiblePlacements(
@@ -131,8 +122,7 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstance(nvmlGpuInstance_t instance,
     struct asked asked;
     CHECK(look(instance, profile_id, compute_instance, &asked));
     struct sim_machine *machine = nvml_open_to_change();
-    if (!machine)
-        return NVML_ERROR_UNKNOWN;
+    REFUSE_IF(!machine, NVML_ERROR_UNKNOWN);
     nvmlReturn_t result =
         nvml_mig_result(sim_mig_create_compute(machine, asked.gpu, asked.instance.slot));
     sim_machine_close(machine);
@@ -147,8 +137,7 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(
 {
     struct asked asked;
     CHECK(look(instance, profile_id, placement, &asked));
-    if (placement->start != 0 || placement->size != asked.profile->slices)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(placement->start != 0 || placement->size != asked.profile->slices);
     return nvmlGpuInstanceCreateComputeInstance(instance, profile_id, compute_instance);
 }
 
@@ -156,17 +145,12 @@ nvmlReturn_t nvmlGpuInstanceCreateComputeInstanceWithPlacement(
 static nvmlReturn_t check(nvmlComputeInstance_t compute_instance, const void *result,
                           struct asked *asked)
 {
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
-    if (compute_instance < nvml.compute_instances ||
-        compute_instance >= nvml.compute_instances + SIM_MAX_DEVICES)
-        return NVML_ERROR_INVALID_ARGUMENT;
-    nvmlReturn_t answer = nvml_check_gpu_instance(&nvml.gpu_instances[compute_instance->room],
-                                                  result, &asked->gpu, &asked->instance);
-    if (answer != NVML_SUCCESS)
-        return answer;
-    if (!asked->instance.has_compute)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
+    INVALID_IF(compute_instance < nvml.compute_instances ||
+               compute_instance >= nvml.compute_instances + SIM_MAX_DEVICES);
+    CHECK(nvml_check_gpu_instance(&nvml.gpu_instances[compute_instance->room], result, &asked->gpu,
+                                  &asked->instance));
+    INVALID_IF(!asked->instance.has_compute);
     asked->profile = nvml_mig_profile(asked->gpu, asked->instance.profile);
     asked->compute_profile = profile_of_slices(asked->profile->slices);
     return NVML_SUCCESS;
@@ -177,8 +161,7 @@ nvmlReturn_t nvmlComputeInstanceDestroy(nvmlComputeInstance_t compute_instance)
     struct asked asked;
     CHECK(check(compute_instance, compute_instance, &asked));
     struct sim_machine *machine = nvml_open_to_change();
-    if (!machine)
-        return NVML_ERROR_UNKNOWN;
+    REFUSE_IF(!machine, NVML_ERROR_UNKNOWN);
     nvmlReturn_t result =
         nvml_mig_result(sim_mig_destroy_compute(machine, asked.gpu, asked.instance.slot));
     sim_machine_close(machine);
@@ -209,8 +192,7 @@ nvmlReturn_t nvmlGpuInstanceGetComputeInstanceById(nvmlGpuInstance_t instance, u
     struct sim_mig_instance found;
     uint32_t gpu;
     CHECK(nvml_check_gpu_instance(instance, compute_instance, &gpu, &found));
-    if (id != COMPUTE_INSTANCE || !found.has_compute)
-        return NVML_ERROR_NOT_FOUND;
+    REFUSE_IF(id != COMPUTE_INSTANCE || !found.has_compute, NVML_ERROR_NOT_FOUND);
     *compute_instance = &nvml.compute_instances[found.device];
     return NVML_SUCCESS;
 }
@@ -228,8 +210,4 @@ nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t compute_instanc
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlComputeInstanceGetInfo(nvmlComputeInstance_t compute_instance,
-                                        nvmlComputeInstanceInfo_t *info)
-{
-    return nvmlComputeInstanceGetInfo_v2(compute_instance, info);
-}
+SAME_AS(nvmlComputeInstanceGetInfo, nvmlComputeInstanceGetInfo_v2);

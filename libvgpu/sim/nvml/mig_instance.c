@@ -6,17 +6,13 @@ nvmlReturn_t nvml_check_gpu_instance(nvmlGpuInstance_t instance, const void *res
                                      struct sim_mig_instance *found)
 {
     struct sim_mig_instance instances[SIM_MIG_SLOTS];
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
-    if (!result || instance < nvml.gpu_instances ||
-        instance >= nvml.gpu_instances + sim_machine_device_count(nvml.machine) ||
-        instance->room < sim_machine_gpu_count(nvml.machine))
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
+    INVALID_IF(!result || instance < nvml.gpu_instances ||
+               instance >= nvml.gpu_instances + sim_machine_device_count(nvml.machine) ||
+               instance->room < sim_machine_gpu_count(nvml.machine));
     *gpu = sim_machine_device(nvml.machine, instance->room)->header->identity.gpu - 1;
-    if (!nvml_device_at(*gpu))
-        return NVML_ERROR_INVALID_ARGUMENT;
-    if (nvml_is_lost(nvml_device_at(*gpu)))
-        return NVML_ERROR_GPU_IS_LOST;
+    INVALID_IF(!nvml_device_at(*gpu));
+    REFUSE_IF(nvml_is_lost(nvml_device_at(*gpu)), NVML_ERROR_GPU_IS_LOST);
     uint32_t count = sim_mig_instances(nvml.machine, *gpu, instances);
     for (uint32_t i = 0; i < count; i++)
         if (instances[i].device == instance->room) {
@@ -31,15 +27,12 @@ static nvmlReturn_t create(nvmlDevice_t device, unsigned int profile_id,
 {
     struct sim_mig_instance instances[SIM_MIG_SLOTS];
     uint32_t profile, gpu = device->machine_index;
-    if (!nvml_is_cut(device))
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(!nvml_is_cut(device), NVML_ERROR_NOT_SUPPORTED);
     CHECK(nvml_find_profile_id(device, profile_id, &profile));
-    if (placement && (placement->size != nvml_mig_profile(gpu, profile)->size ||
-                      placement->start >= SIM_MIG_SLICES))
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(placement && (placement->size != nvml_mig_profile(gpu, profile)->size ||
+                             placement->start >= SIM_MIG_SLICES));
     struct sim_machine *machine = nvml_open_to_change();
-    if (!machine)
-        return NVML_ERROR_UNKNOWN;
+    REFUSE_IF(!machine, NVML_ERROR_UNKNOWN);
     int slot = sim_mig_create(machine, gpu, profile, placement ? (int32_t)placement->start : -1);
     sim_machine_close(machine);
     if (slot < 0)
@@ -75,8 +68,7 @@ nvmlReturn_t nvmlGpuInstanceDestroy(nvmlGpuInstance_t instance)
     uint32_t gpu;
     CHECK(nvml_check_gpu_instance(instance, instance, &gpu, &found));
     struct sim_machine *machine = nvml_open_to_change();
-    if (!machine)
-        return NVML_ERROR_UNKNOWN;
+    REFUSE_IF(!machine, NVML_ERROR_UNKNOWN);
     int error = sim_mig_destroy(machine, gpu, found.slot);
     sim_machine_close(machine);
     return nvml_mig_result(error);
@@ -104,8 +96,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceById(nvmlDevice_t device, unsigned int id,
 {
     struct sim_mig_instance found[SIM_MIG_SLOTS];
     NVML_CHECK(device, instance);
-    if (!nvml_is_cut(device))
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(!nvml_is_cut(device), NVML_ERROR_NOT_SUPPORTED);
     uint32_t count = sim_mig_instances(nvml.machine, device->machine_index, found);
     for (uint32_t i = 0; i < count; i++)
         if (found[i].id == id) {

@@ -16,8 +16,7 @@ static uint32_t find_profile(nvmlDevice_t device, unsigned int key, bool by_id)
 
 nvmlReturn_t nvml_find_profile_id(nvmlDevice_t device, unsigned int id, uint32_t *profile)
 {
-    if (sim_mig_mode(nvml.machine, device->machine_index) < 0)
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(sim_mig_mode(nvml.machine, device->machine_index) < 0, NVML_ERROR_NOT_SUPPORTED);
     *profile = find_profile(device, id, true);
     return *profile == NO_PROFILE ? NVML_ERROR_INVALID_ARGUMENT : NVML_SUCCESS;
 }
@@ -26,11 +25,9 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned i
                                                  nvmlGpuInstanceProfileInfo_t *info)
 {
     NVML_CHECK(device, info);
-    if (number >= NVML_GPU_INSTANCE_PROFILE_COUNT)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(number >= NVML_GPU_INSTANCE_PROFILE_COUNT);
     uint32_t found = find_profile(device, number, false);
-    if (found == NO_PROFILE)
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(found == NO_PROFILE, NVML_ERROR_NOT_SUPPORTED);
     const struct sim_mig_profile *profile = nvml_mig_profile(device->machine_index, found);
     *info = (nvmlGpuInstanceProfileInfo_t){.id = profile->id,
                                            .sliceCount = profile->slices,
@@ -84,14 +81,12 @@ static nvmlReturn_t versioned_info(nvmlDevice_t device, unsigned int key, bool b
                                    nvmlGpuInstanceProfileInfo_v2_t *info)
 {
     NVML_CHECK(device, info);
-    if (info->version != nvmlGpuInstanceProfileInfo_v2 &&
-        info->version != nvmlGpuInstanceProfileInfo_v3)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    if (!by_id && key >= NVML_GPU_INSTANCE_PROFILE_COUNT)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(info->version != nvmlGpuInstanceProfileInfo_v2 &&
+                  info->version != nvmlGpuInstanceProfileInfo_v3,
+              NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    INVALID_IF(!by_id && key >= NVML_GPU_INSTANCE_PROFILE_COUNT);
     uint32_t found = find_profile(device, key, by_id);
-    if (!nvml_is_cut(device) || found == NO_PROFILE)
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF(!nvml_is_cut(device) || found == NO_PROFILE, NVML_ERROR_NOT_SUPPORTED);
     return fill_versioned(nvml_mig_profile(device->machine_index, found), info);
 }
 
@@ -126,21 +121,15 @@ nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements_v2(nvmlDevice_t device, 
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetGpuInstancePossiblePlacements(nvmlDevice_t device, unsigned int id,
-                                                        nvmlGpuInstancePlacement_t *placements,
-                                                        unsigned int *count)
-{
-    return nvmlDeviceGetGpuInstancePossiblePlacements_v2(device, id, placements, count);
-}
+SAME_AS(nvmlDeviceGetGpuInstancePossiblePlacements, nvmlDeviceGetGpuInstancePossiblePlacements_v2);
 
 nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned int id,
                                                        unsigned int *count)
 {
     uint32_t profile;
     NVML_CHECK(device, count);
-    nvmlReturn_t result =
-        nvml_is_cut(device) ? nvml_find_profile_id(device, id, &profile) : NVML_ERROR_NOT_SUPPORTED;
-    if (result == NVML_SUCCESS)
-        *count = sim_mig_capacity(nvml.machine, device->machine_index, profile);
-    return result;
+    CHECK(nvml_is_cut(device) ? nvml_find_profile_id(device, id, &profile)
+                              : NVML_ERROR_NOT_SUPPORTED);
+    *count = sim_mig_capacity(nvml.machine, device->machine_index, profile);
+    return NVML_SUCCESS;
 }

@@ -59,6 +59,7 @@ extern struct nvml nvml;
         if (check_result_ != NVML_SUCCESS) \
             return check_result_; \
     } while (0)
+#define INVALID_IF(condition) REFUSE_IF(condition, NVML_ERROR_INVALID_ARGUMENT)
 
 /* Asked without the mutex: other threads of the program may start and end the library too. */
 static inline bool nvml_is_started(void)
@@ -76,6 +77,14 @@ nvmlReturn_t nvml_fault(nvmlDevice_t device, const char *function);
 /* NVML_SUCCESS, or what a call of `function` with this device must answer. */
 nvmlReturn_t nvml_check(nvmlDevice_t device, const void *result, const char *function);
 #define NVML_CHECK(device, result) CHECK(nvml_check(device, result, __func__))
+/* A function that tells one thing of a GPU, `device`. */
+#define TELL(name, type, value) \
+    nvmlReturn_t name(nvmlDevice_t device, type *told) \
+    { \
+        NVML_CHECK(device, told); \
+        *told = value; \
+        return NVML_SUCCESS; \
+    }
 const struct sim_device_identity *nvml_identity_of(nvmlDevice_t device);
 const struct sim_profile *nvml_profile_of(nvmlDevice_t device);
 

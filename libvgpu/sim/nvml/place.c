@@ -49,8 +49,7 @@ nvmlReturn_t nvmlDeviceGetTopologyCommonAncestor(nvmlDevice_t one, nvmlDevice_t 
 nvmlReturn_t nvml_give_devices(const nvmlDevice_t *found, unsigned int found_count,
                                unsigned int *count, nvmlDevice_t *devices)
 {
-    if (*count && !devices)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(*count && !devices);
     unsigned int given = *count && *count < found_count ? *count : found_count;
     if (*count)
         memcpy(devices, found, given * sizeof *devices);
@@ -66,8 +65,7 @@ nvmlReturn_t nvmlDeviceGetTopologyNearestGpus(nvmlDevice_t device, nvmlGpuTopolo
     nvmlDevice_t found[SIM_MAX_GPUS];
     unsigned int found_count = 0;
     NVML_CHECK(device, count);
-    if ((unsigned int)level > NVML_TOPOLOGY_SYSTEM)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)level > NVML_TOPOLOGY_SYSTEM);
     for (uint32_t i = 0; i < nvml.device_count; i++)
         if (&nvml.devices[i] != device && level_between(device, &nvml.devices[i]) <= level)
             found[found_count++] = &nvml.devices[i];
@@ -79,11 +77,9 @@ nvmlReturn_t nvmlSystemGetTopologyGpuSet(unsigned int cpu, unsigned int *count,
 {
     nvmlDevice_t found[SIM_MAX_GPUS];
     unsigned int found_count = 0;
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
     unsigned long cpus = cpu_count();
-    if (!count || cpu >= cpus)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(!count || cpu >= cpus);
     for (uint32_t i = 0; i < nvml.device_count; i++)
         if (is_near(&nvml.devices[i], cpu, cpus))
             found[found_count++] = &nvml.devices[i];
@@ -108,8 +104,7 @@ static void set_bit(unsigned long *set, unsigned int words, unsigned long bit)
 nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned int words, unsigned long *set)
 {
     NVML_CHECK(device, set);
-    if (words == 0)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(words == 0);
     unsigned long cpus = cpu_count();
     memset(set, 0, words * sizeof *set);
     for (unsigned long cpu = 0; cpu < cpus; cpu++)
@@ -130,8 +125,7 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int words
                                          unsigned long *set, nvmlAffinityScope_t scope)
 {
     NVML_CHECK(device, set);
-    if (words == 0 || scope > NVML_AFFINITY_SCOPE_SOCKET)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(words == 0 || scope > NVML_AFFINITY_SCOPE_SOCKET);
     memset(set, 0, words * sizeof *set);
     set_bit(set, words, (unsigned long)nvml_identity_of(device)->numa_node);
     return NVML_SUCCESS;

@@ -17,11 +17,9 @@ nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
                                                    nvmlProcessDetailList_t *list)
 {
     NVML_CHECK(device, list);
-    if (list->version != nvmlProcessDetailList_v1 || list->mode > NVML_PROCESS_MODE_ALL)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(list->version != nvmlProcessDetailList_v1 || list->mode > NVML_PROCESS_MODE_ALL);
     struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     unsigned int room = list->procArray ? list->numProcArrayEntries : 0, found = 0;
     for (uint32_t i = 0; i < books->client_count; i++) {
         const struct sim_client_books *client = &books->clients[i];

@@ -24,8 +24,7 @@ nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, nvmlTemperatureSensor
                                       unsigned int *celsius)
 {
     NVML_CHECK(device, celsius);
-    if (sensor != NVML_TEMPERATURE_GPU)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(sensor != NVML_TEMPERATURE_GPU);
     *celsius = IDLE_CELSIUS + nvml_busy_percent_of(device) * BUSY_CELSIUS_MORE / 100;
     return NVML_SUCCESS;
 }
@@ -34,12 +33,10 @@ nvmlReturn_t nvmlDeviceGetTemperatureV(nvmlDevice_t device, nvmlTemperature_t *t
 {
     unsigned int celsius;
     NVML_CHECK(device, temperature);
-    if (temperature->version != nvmlTemperature_v1)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    nvmlReturn_t result = nvmlDeviceGetTemperature(device, temperature->sensorType, &celsius);
-    if (result == NVML_SUCCESS)
-        temperature->temperature = (int)celsius;
-    return result;
+    REFUSE_IF(temperature->version != nvmlTemperature_v1, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
+    CHECK(nvmlDeviceGetTemperature(device, temperature->sensorType, &celsius));
+    temperature->temperature = (int)celsius;
+    return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
@@ -48,8 +45,8 @@ nvmlReturn_t nvmlDeviceGetTemperatureThreshold(nvmlDevice_t device,
 {
     NVML_CHECK(device, celsius);
     static const unsigned int thresholds[] = {92, 89, 95, 85};
-    if ((unsigned int)threshold > NVML_TEMPERATURE_THRESHOLD_GPU_MAX)
-        return NVML_ERROR_NOT_SUPPORTED;
+    REFUSE_IF((unsigned int)threshold > NVML_TEMPERATURE_THRESHOLD_GPU_MAX,
+              NVML_ERROR_NOT_SUPPORTED);
     *celsius = thresholds[threshold];
     return NVML_SUCCESS;
 }
@@ -61,12 +58,7 @@ nvmlReturn_t nvmlDeviceGetFanSpeed(nvmlDevice_t device, unsigned int *percent)
     return NVML_ERROR_NOT_SUPPORTED;
 }
 
-nvmlReturn_t nvmlDeviceGetNumFans(nvmlDevice_t device, unsigned int *count)
-{
-    NVML_CHECK(device, count);
-    *count = 0;
-    return NVML_SUCCESS;
-}
+TELL(nvmlDeviceGetNumFans, unsigned int, 0)
 
 /* ---- power ----------------------------------------------------------------------------------- */
 
@@ -89,8 +81,7 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device,
 {
     NVML_CHECK(device, millijoules);
     struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     unsigned int limit = limit_milliwatts(device), idle = limit / IDLE_POWER_PART;
     *millijoules = (unsigned long long)(idle * ((double)books->clock_ns / NS_PER_S) +
                                         (limit - idle) * ((double)books->busy_ns / NS_PER_S));
@@ -98,29 +89,10 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device,
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetPowerManagementMode(nvmlDevice_t device, nvmlEnableState_t *mode)
-{
-    NVML_CHECK(device, mode);
-    *mode = NVML_FEATURE_ENABLED;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int *milliwatts)
-{
-    NVML_CHECK(device, milliwatts);
-    *milliwatts = limit_milliwatts(device);
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *milliwatts)
-{
-    return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
-}
-
-nvmlReturn_t nvmlDeviceGetPowerManagementDefaultLimit(nvmlDevice_t device, unsigned int *milliwatts)
-{
-    return nvmlDeviceGetPowerManagementLimit(device, milliwatts);
-}
+TELL(nvmlDeviceGetPowerManagementMode, nvmlEnableState_t, NVML_FEATURE_ENABLED)
+TELL(nvmlDeviceGetPowerManagementLimit, unsigned int, limit_milliwatts(device))
+SAME_AS(nvmlDeviceGetEnforcedPowerLimit, nvmlDeviceGetPowerManagementLimit);
+SAME_AS(nvmlDeviceGetPowerManagementDefaultLimit, nvmlDeviceGetPowerManagementLimit);
 
 nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device,
                                                           unsigned int *least_milliwatts,
@@ -138,8 +110,7 @@ nvmlReturn_t nvmlDeviceGetPowerManagementLimitConstraints(nvmlDevice_t device,
 nvmlReturn_t nvmlDeviceGetMaxClockInfo(nvmlDevice_t device, nvmlClockType_t type, unsigned int *mhz)
 {
     NVML_CHECK(device, mhz);
-    if ((unsigned int)type > NVML_CLOCK_VIDEO)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)type > NVML_CLOCK_VIDEO);
     *mhz = (type == NVML_CLOCK_MEM ? nvml_profile_of(device)->memory_clock_khz
                                    : nvml_profile_of(device)->clock_khz) /
            KHZ_PER_MHZ;
@@ -158,29 +129,14 @@ nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, nvmlClockType_t type, nvmlC
                                 unsigned int *mhz)
 {
     NVML_CHECK(device, mhz);
-    if ((unsigned int)id > NVML_CLOCK_ID_CUSTOMER_BOOST_MAX)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF((unsigned int)id > NVML_CLOCK_ID_CUSTOMER_BOOST_MAX);
     return id == NVML_CLOCK_ID_CURRENT ? nvmlDeviceGetClockInfo(device, type, mhz)
                                        : nvmlDeviceGetMaxClockInfo(device, type, mhz);
 }
 
-nvmlReturn_t nvmlDeviceGetApplicationsClock(nvmlDevice_t device, nvmlClockType_t type,
-                                            unsigned int *mhz)
-{
-    return nvmlDeviceGetMaxClockInfo(device, type, mhz);
-}
-
-nvmlReturn_t nvmlDeviceGetDefaultApplicationsClock(nvmlDevice_t device, nvmlClockType_t type,
-                                                   unsigned int *mhz)
-{
-    return nvmlDeviceGetMaxClockInfo(device, type, mhz);
-}
-
-nvmlReturn_t nvmlDeviceGetMaxCustomerBoostClock(nvmlDevice_t device, nvmlClockType_t type,
-                                                unsigned int *mhz)
-{
-    return nvmlDeviceGetMaxClockInfo(device, type, mhz);
-}
+SAME_AS(nvmlDeviceGetApplicationsClock, nvmlDeviceGetMaxClockInfo);
+SAME_AS(nvmlDeviceGetDefaultApplicationsClock, nvmlDeviceGetMaxClockInfo);
+SAME_AS(nvmlDeviceGetMaxCustomerBoostClock, nvmlDeviceGetMaxClockInfo);
 
 /* Clocks from `most` down to `least` in steps; `*count` says how many fit, and then how many there
  * are. */
@@ -189,8 +145,7 @@ static nvmlReturn_t give_clocks(unsigned int most, unsigned int least, unsigned 
 {
     unsigned int there = (most - least) / MHZ_STEP + 1, room = mhz ? *count : 0;
     *count = there;
-    if (room < there)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
+    REFUSE_IF(room < there, NVML_ERROR_INSUFFICIENT_SIZE);
     for (unsigned int i = 0; i < there; i++)
         mhz[i] = most - i * MHZ_STEP;
     return NVML_SUCCESS;
@@ -208,59 +163,27 @@ nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsigned 
                                                   unsigned int *count, unsigned int *mhz)
 {
     NVML_CHECK(device, count);
-    if (memory_mhz != nvml_profile_of(device)->memory_clock_khz / KHZ_PER_MHZ)
-        return NVML_ERROR_NOT_FOUND;
+    REFUSE_IF(memory_mhz != nvml_profile_of(device)->memory_clock_khz / KHZ_PER_MHZ,
+              NVML_ERROR_NOT_FOUND);
     return give_clocks(nvml_profile_of(device)->clock_khz / KHZ_PER_MHZ, LEAST_MHZ, count, mhz);
 }
 
-nvmlReturn_t nvmlDeviceGetPerformanceState(nvmlDevice_t device, nvmlPstates_t *state)
-{
-    NVML_CHECK(device, state);
-    *state = nvml_busy_percent_of(device) ? NVML_PSTATE_0 : NVML_PSTATE_8;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetPowerState(nvmlDevice_t device, nvmlPstates_t *state)
-{
-    return nvmlDeviceGetPerformanceState(device, state);
-}
-
-nvmlReturn_t nvmlDeviceGetCurrentClocksEventReasons(nvmlDevice_t device,
-                                                    unsigned long long *reasons)
-{
-    NVML_CHECK(device, reasons);
-    *reasons =
-        nvml_busy_percent_of(device) ? nvmlClocksEventReasonNone : nvmlClocksEventReasonGpuIdle;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetCurrentClocksThrottleReasons(nvmlDevice_t device,
-                                                       unsigned long long *reasons)
-{
-    return nvmlDeviceGetCurrentClocksEventReasons(device, reasons);
-}
-
-nvmlReturn_t nvmlDeviceGetSupportedClocksEventReasons(nvmlDevice_t device,
-                                                      unsigned long long *reasons)
-{
-    NVML_CHECK(device, reasons);
-    *reasons = nvmlClocksEventReasonGpuIdle;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetSupportedClocksThrottleReasons(nvmlDevice_t device,
-                                                         unsigned long long *reasons)
-{
-    return nvmlDeviceGetSupportedClocksEventReasons(device, reasons);
-}
+TELL(nvmlDeviceGetPerformanceState, nvmlPstates_t,
+     nvml_busy_percent_of(device) ? NVML_PSTATE_0 : NVML_PSTATE_8)
+SAME_AS(nvmlDeviceGetPowerState, nvmlDeviceGetPerformanceState);
+TELL(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long,
+     nvml_busy_percent_of(device) ? nvmlClocksEventReasonNone : nvmlClocksEventReasonGpuIdle)
+SAME_AS(nvmlDeviceGetCurrentClocksThrottleReasons, nvmlDeviceGetCurrentClocksEventReasons);
+TELL(nvmlDeviceGetSupportedClocksEventReasons, unsigned long long, nvmlClocksEventReasonGpuIdle)
+SAME_AS(nvmlDeviceGetSupportedClocksThrottleReasons, nvmlDeviceGetSupportedClocksEventReasons);
 
 nvmlReturn_t nvmlDeviceGetViolationStatus(nvmlDevice_t device, nvmlPerfPolicyType_t policy,
                                           nvmlViolationTime_t *time)
 {
     NVML_CHECK(device, time);
-    if ((unsigned int)policy > NVML_PERF_POLICY_TOTAL_BASE_CLOCKS ||
-        (policy > NVML_PERF_POLICY_RELIABILITY && policy < NVML_PERF_POLICY_TOTAL_APP_CLOCKS))
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(
+        (unsigned int)policy > NVML_PERF_POLICY_TOTAL_BASE_CLOCKS ||
+        (policy > NVML_PERF_POLICY_RELIABILITY && policy < NVML_PERF_POLICY_TOTAL_APP_CLOCKS));
     *time = (nvmlViolationTime_t){.referenceTime = sim_now_ns() / NS_PER_US};
     return NVML_SUCCESS;
 }

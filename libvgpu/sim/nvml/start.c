@@ -35,8 +35,7 @@ static void watch_forks(void)
 static nvmlReturn_t open_machine(void)
 {
     const char *directory = getenv("VGPU_SIM_MACHINE");
-    if (!directory || !*directory)
-        return NVML_ERROR_DRIVER_NOT_LOADED;
+    REFUSE_IF(!directory || !*directory, NVML_ERROR_DRIVER_NOT_LOADED);
     int error = sim_machine_watch(directory, &nvml.machine);
     if (error) {
         nvml.machine = NULL;
@@ -109,16 +108,14 @@ const char *nvmlErrorString(nvmlReturn_t error)
 
 nvmlReturn_t nvml_copy_text(char *target, unsigned int length, const char *text)
 {
-    if (strlen(text) >= length)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
+    REFUSE_IF(strlen(text) >= length, NVML_ERROR_INSUFFICIENT_SIZE);
     strcpy(target, text);
     return NVML_SUCCESS;
 }
 
 static nvmlReturn_t system_text(char *target, unsigned int length, const char *text)
 {
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
     return target ? nvml_copy_text(target, length, text) : NVML_ERROR_INVALID_ARGUMENT;
 }
 
@@ -148,8 +145,7 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
 {
     const char *directory = getenv("VGPU_SIM_MACHINE");
     uint32_t found;
-    if (!version)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(!version);
     if (nvml_is_started())
         found = sim_machine_driver_version(nvml.machine);
     else if (!directory || sim_machine_peek_version(directory, &found) != 0)
@@ -158,17 +154,12 @@ nvmlReturn_t nvmlSystemGetCudaDriverVersion_v2(int *version)
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
-{
-    return nvmlSystemGetCudaDriverVersion_v2(version);
-}
+SAME_AS(nvmlSystemGetCudaDriverVersion, nvmlSystemGetCudaDriverVersion_v2);
 
 static nvmlReturn_t none(unsigned int *count)
 {
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
-    if (!count)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
+    INVALID_IF(!count);
     *count = 0;
     return NVML_SUCCESS;
 }
@@ -178,22 +169,16 @@ nvmlReturn_t nvmlUnitGetCount(unsigned int *count)
     return none(count); /* S-class enclosures */
 }
 
-nvmlReturn_t nvmlGetExcludedDeviceCount(unsigned int *count)
-{
-    return none(count);
-}
+SAME_AS(nvmlGetExcludedDeviceCount, none);
 
 nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int length)
 {
     char path[64], text[1024];
-    if (!nvml_is_started())
-        return NVML_ERROR_UNINITIALIZED;
-    if (!name || length == 0)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    REFUSE_IF(!nvml_is_started(), NVML_ERROR_UNINITIALIZED);
+    INVALID_IF(!name || length == 0);
     snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
     FILE *file = fopen(path, "re");
-    if (!file)
-        return NVML_ERROR_NOT_FOUND;
+    REFUSE_IF(!file, NVML_ERROR_NOT_FOUND);
     size_t read = fread(text, 1, sizeof text - 1, file);
     fclose(file);
     text[read] = '\0'; /* up to the end of the first word */

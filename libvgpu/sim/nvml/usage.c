@@ -30,8 +30,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
     uint64_t used_bytes = 0;
     for (unsigned int i = 0; i < part_count; i++) {
         struct sim_device_books *books = nvml_read_books_at(parts[i]);
-        if (!books)
-            return NVML_ERROR_MEMORY;
+        REFUSE_IF(!books, NVML_ERROR_MEMORY);
         used_bytes += books->memory_used_bytes;
         free(books);
     }
@@ -45,8 +44,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 {
     nvmlMemory_t plain;
     NVML_CHECK_ANY(device, memory);
-    if (memory->version != nvmlMemory_v2)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    REFUSE_IF(memory->version != nvmlMemory_v2, NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     nvmlReturn_t result = nvmlDeviceGetMemoryInfo(device, &plain);
     if (result == NVML_SUCCESS) {
         memory->total = plain.total;
@@ -102,8 +100,7 @@ static void put_process(struct process_list *list, uint32_t pid,
 static nvmlReturn_t list_part(struct process_list *list, uint32_t machine_index)
 {
     struct sim_device_books *books = nvml_read_books_at(machine_index);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     const struct sim_device_identity *device =
         &sim_machine_device(nvml.machine, machine_index)->header->identity;
     for (uint32_t i = 0; i < books->client_count; i++) {
@@ -129,8 +126,8 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, bool only_mps, int versi
     NVML_CHECK_ANY_AS(device, count,
                       only_mps ? "nvmlDeviceGetMPSComputeRunningProcesses"
                                : "nvmlDeviceGetComputeRunningProcesses");
-    if (!infos && *count) /* as documented: without a list only how many there are can be asked */
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(!infos &&
+               *count); /* as documented: without a list only how many there are can be asked */
     struct process_list list = {.only_mps = only_mps,
                                 .entry_bytes = entry_bytes_of(version),
                                 .room = infos ? *count : 0,
@@ -184,8 +181,7 @@ nvmlReturn_t nvmlDeviceGetMPSComputeRunningProcesses_v3(nvmlDevice_t device, uns
 static nvmlReturn_t no_processes(nvmlDevice_t device, unsigned int *count, const void *infos)
 {
     NVML_CHECK_ANY_AS(device, count, "nvmlDeviceGetGraphicsRunningProcesses");
-    if (!infos && *count)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(!infos && *count);
     *count = 0; /* nothing draws on a simulated GPU */
     return NVML_SUCCESS;
 }

@@ -52,8 +52,7 @@ nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_
 {
     NVML_CHECK(device, utilization);
     struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     utilization->gpu = nvml_busy_percent(books);
     utilization->memory = utilization->gpu / 2; /* a guess: memory traffic is not modelled */
     free(books);
@@ -91,15 +90,13 @@ nvmlReturn_t nvmlDeviceGetProcessUtilization(nvmlDevice_t device,
 {
     NVML_CHECK(device, count);
     struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     unsigned int room = samples ? *count : 0;
     unsigned int found = process_samples(device, books, since_us, samples, room);
     /* Asked how many there may be; by the next call any process can have begun to work. */
     *count = samples ? found : books->client_count;
     free(books);
-    if (!samples && *count)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
+    REFUSE_IF(!samples && *count, NVML_ERROR_INSUFFICIENT_SIZE);
     return found > room ? NVML_ERROR_INSUFFICIENT_SIZE
            : found      ? NVML_SUCCESS
                         : NVML_ERROR_NOT_FOUND;
@@ -109,21 +106,18 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
                                                    nvmlProcessesUtilizationInfo_t *info)
 {
     NVML_CHECK(device, info);
-    if (info->version != nvmlProcessesUtilizationInfo_v1)
-        return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    REFUSE_IF(info->version != nvmlProcessesUtilizationInfo_v1,
+              NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     nvmlProcessUtilizationSample_t samples[SIM_PROCESS_SLOTS];
     unsigned int room = info->procUtilArray ? info->processSamplesCount : 0;
     unsigned int found =
         process_samples(device, books, info->lastSeenTimeStamp, samples, SIM_PROCESS_SLOTS);
     free(books);
     info->processSamplesCount = found;
-    if (!found)
-        return NVML_ERROR_NOT_FOUND;
-    if (found > room)
-        return NVML_ERROR_INSUFFICIENT_SIZE;
+    REFUSE_IF(!found, NVML_ERROR_NOT_FOUND);
+    REFUSE_IF(found > room, NVML_ERROR_INSUFFICIENT_SIZE);
     for (unsigned int i = 0; i < found; i++)
         info->procUtilArray[i] = (nvmlProcessUtilizationInfo_v1_t){
             .timeStamp = samples[i].timeStamp, .pid = samples[i].pid, .smUtil = samples[i].smUtil};
@@ -164,17 +158,14 @@ nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, nvmlSamplingType_t type,
     nvmlSample_t newest = {0};
     NVML_CHECK(device, count);
     NVML_CHECK(device, value_type);
-    if (samples && !*count)
-        return NVML_ERROR_INVALID_ARGUMENT;
+    INVALID_IF(samples && !*count);
     CHECK(sampled_value(device, type, &newest.sampleValue.uiVal));
     struct sim_device_books *books = nvml_read_books(device);
-    if (!books)
-        return NVML_ERROR_MEMORY;
+    REFUSE_IF(!books, NVML_ERROR_MEMORY);
     newest.timeStamp = window_end_us(books);
     free(books);
     *value_type = NVML_VALUE_TYPE_UNSIGNED_INT;
-    if (newest.timeStamp <= since_us)
-        return NVML_ERROR_NOT_FOUND;
+    REFUSE_IF(newest.timeStamp <= since_us, NVML_ERROR_NOT_FOUND);
     *count = 1;
     if (samples)
         *samples = newest;
@@ -192,26 +183,7 @@ static nvmlReturn_t no_engine(nvmlDevice_t device, unsigned int *percent, unsign
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetEncoderUtilization(nvmlDevice_t device, unsigned int *percent,
-                                             unsigned int *period_us)
-{
-    return no_engine(device, percent, period_us);
-}
-
-nvmlReturn_t nvmlDeviceGetDecoderUtilization(nvmlDevice_t device, unsigned int *percent,
-                                             unsigned int *period_us)
-{
-    return no_engine(device, percent, period_us);
-}
-
-nvmlReturn_t nvmlDeviceGetJpgUtilization(nvmlDevice_t device, unsigned int *percent,
-                                         unsigned int *period_us)
-{
-    return no_engine(device, percent, period_us);
-}
-
-nvmlReturn_t nvmlDeviceGetOfaUtilization(nvmlDevice_t device, unsigned int *percent,
-                                         unsigned int *period_us)
-{
-    return no_engine(device, percent, period_us);
-}
+SAME_AS(nvmlDeviceGetEncoderUtilization, no_engine);
+SAME_AS(nvmlDeviceGetDecoderUtilization, no_engine);
+SAME_AS(nvmlDeviceGetJpgUtilization, no_engine);
+SAME_AS(nvmlDeviceGetOfaUtilization, no_engine);

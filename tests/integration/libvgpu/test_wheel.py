@@ -16,6 +16,7 @@ import pytest
 
 from libvgpu._build import outputs
 from support import ROOT
+from support.ended import printed
 from support.suite.on_build import TESTS_SECONDS, assert_tests_pass_on
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(2 * TESTS_SECONDS)]
@@ -73,9 +74,7 @@ def glibc_versions(library: Path) -> set[tuple[int, ...]]:
     """The versions of glibc whose symbols a library asks for, as binutils reads them."""
     if shutil.which("objdump") is None:
         pytest.skip("no objdump")
-    table = subprocess.run(
-        ["objdump", "-T", str(library)], capture_output=True, text=True, check=True
-    ).stdout
+    table = printed("objdump", "-T", str(library))
     named = re.findall(r"\bGLIBC_([\w.]+)", table)
     assert named, table  # a library without any would mean that the table was not read
     return {tuple(map(int, version.split("."))) for version in named}
@@ -101,9 +100,7 @@ def test_its_libraries_name_no_folder_of_the_build_machine(unpacked: Path) -> No
     for library in unpacked.rglob("*.so*"):
         content = library.read_bytes()
         assert [each for each in folders if each.encode() in content] == [], library.name
-        dynamic = subprocess.run(
-            ["readelf", "-d", str(library)], capture_output=True, text=True, check=True
-        ).stdout
+        dynamic = printed("readelf", "-d", str(library))
         assert "NEEDED" in dynamic
         assert not re.search(r"RPATH|RUNPATH", dynamic), dynamic
 

@@ -3,7 +3,7 @@
 import pytest
 
 from support import IS_LONG, Compile
-from support.ended import run_to_end
+from support.ended import printed
 from support.shim.native_programs import shim_files
 
 MILLISECONDS = 3000 if IS_LONG else 300
@@ -18,10 +18,7 @@ def check(compile_program: Compile, threads: int, kinds: int) -> None:
         flags=("-fsanitize=address,undefined", "-Wno-unused-parameter"),
     )
 
-    done = run_to_end([program, str(threads), str(MILLISECONDS), str(kinds)])
-
-    assert done.returncode == 0, done.stderr
-    figures = map(int, done.stdout.split())
+    figures = map(int, printed(program, str(threads), str(MILLISECONDS), str(kinds)).split())
     taken_ns, launches, noted_ns, noted_launches, charged_ns, overdrawn, stale = figures
     assert (noted_ns, noted_launches) == (taken_ns, launches)
     assert charged_ns == taken_ns

@@ -1,20 +1,17 @@
 """Kernels of collectives are known by name, and each function's name is asked for once."""
 
-import subprocess
-
 import pytest
 
 from support import Compile
+from support.ended import printed
 
 MORE_THAN_FIT = 3000
 
 
 def answers(compile_program: Compile, *lines: str) -> list[list[int]]:
     program = compile_program("collective.c", "libvgpu/src/compute/cap/collective.c")
-    done = subprocess.run(
-        [program], input="\n".join(lines), capture_output=True, text=True, check=True
-    )
-    return [[int(word) for word in line.split()] for line in done.stdout.splitlines()]
+    said = printed(program, told="\n".join(lines))
+    return [[int(word) for word in line.split()] for line in said.splitlines()]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 """The table of prices by kind of launch."""
 
-import subprocess
-
 import pytest
 
 from support import Compile
+from support.ended import printed
 
 KEYS = 1024
 KNOWN_AFTER = 3
@@ -18,9 +17,7 @@ def ask(compile_program: Compile, *words: object) -> list[int]:
         "libvgpu/src/compute/measure/estimate.c",
         flags=("-fsanitize=address,undefined",),
     )
-    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return [int(word) for word in done.stdout.split()]
+    return [int(word) for word in printed(program, *map(str, words)).split()]
 
 
 @pytest.mark.parametrize(
@@ -113,9 +110,7 @@ def test_launches_of_an_uneven_kind_are_never_prepaid(
     assert (budget_price_ns != NO_PRICE) == is_prepaid
 
 
-def test_a_full_table_replaces_and_never_gives_another_ones_price(
-    compile_program: Compile,
-) -> None:
+def test_a_full_table_replaces_and_never_gives_another_ones_price(compile_program: Compile) -> None:
     missing, wrong, left = ask(compile_program, "full")
 
     assert (missing, wrong) == (0, 0)

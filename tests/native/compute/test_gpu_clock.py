@@ -3,7 +3,7 @@
 import pytest
 
 from support import Compile
-from support.ended import run_to_end
+from support.ended import printed
 
 #: What single precision leaves of a time of seconds between two events.
 NS = 300
@@ -17,9 +17,7 @@ def ask(compile_program: Compile, parts_per_million: float, steps: str) -> tuple
         "libvgpu/src/compute/measure/gpu_clock.c",
         flags=("-fsanitize=address,undefined",),
     )
-    done = run_to_end([program, str(parts_per_million), *steps.split()], timeout=60)
-    assert done.returncode == 0, done.stderr
-    *answers, events = done.stdout.splitlines()
+    *answers, events = printed(program, str(parts_per_million), *steps.split()).splitlines()
     return answers, events
 
 

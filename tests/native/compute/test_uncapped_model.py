@@ -1,11 +1,11 @@
 """The sampling of uncapped launches, under simulated time: how right it is, and what it costs."""
 
-import subprocess
 from dataclasses import dataclass
 
 import pytest
 
 from support import Compile
+from support.ended import printed
 
 PAIR_NS = 10_000_000
 RING = 16
@@ -30,9 +30,7 @@ def run(compile_program: Compile, pattern: str, seed: int = 1) -> Run:
         "libvgpu/src/compute/cap/uncapped.c",
         flags=("-Ilibvgpu/src", "-fsanitize=address,undefined", "-Wno-unused-parameter"),
     )
-    done = subprocess.run([program, pattern, str(seed)], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return Run(*map(int, done.stdout.split()))
+    return Run(*map(int, printed(program, pattern, str(seed)).split()))
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -3,7 +3,7 @@
 import pytest
 
 from support import Compile
-from support.ended import run_to_end
+from support.ended import printed
 
 SOURCES = ("libvgpu/src/driver/driver_processes.c", "libvgpu/src/hooks/own_samples.c")
 
@@ -12,9 +12,7 @@ def told(compile_program: Compile, *arguments: object) -> str:
     program = compile_program(
         "driver_processes_cases.c", *SOURCES, flags=("-fsanitize=address,undefined",)
     )
-    done = run_to_end([program, *map(str, arguments)])
-    assert done.returncode == 0, done.stderr
-    return done.stdout.rstrip("\n")
+    return printed(program, *map(str, arguments)).rstrip("\n")
 
 
 @pytest.mark.parametrize(

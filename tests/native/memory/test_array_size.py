@@ -1,10 +1,10 @@
 """The bound of an array's size is never below what the simulated driver takes, and not absurd."""
 
 import random
-import subprocess
 from collections.abc import Iterable
 
 from support import Compile
+from support.ended import printed
 
 LAYERED, CUBEMAP = 1, 4
 ELEMENT_BYTES = {0x01: 1, 0x08: 1, 0x02: 2, 0x09: 2, 0x10: 2, 0x03: 4, 0x0A: 4, 0x20: 4}
@@ -19,8 +19,7 @@ Form = tuple[int, int, int, int, int, int, int]
 def bounds(compile_program: Compile, forms: Iterable[Form]) -> list[int]:
     program = compile_program("array_size.c", "libvgpu/src/memory/ledger/array_size.c")
     text = "\n".join(" ".join(map(str, form)) for form in forms)
-    done = subprocess.run([program], input=text, capture_output=True, text=True, check=True)
-    return [int(line) for line in done.stdout.split()]
+    return [int(line) for line in printed(program, told=text).split()]
 
 
 def up(value: int, step: int) -> int:

@@ -1,13 +1,12 @@
 """What is asked about local memory, and which functions are pending, without a driver."""
 
 import re
-import subprocess
 
 import pytest
 
 from support import ROOT, Compile
+from support.ended import printed
 from support.shim.native_programs import shim_files
-from support.waiting import PATIENCE_S
 
 NAMES = ("local_memory", "local_functions", "local_hand_out")
 PURE = shim_files(*NAMES)
@@ -20,6 +19,4 @@ FLAGS = ("-fsanitize=address,undefined", "-Wno-unused-parameter")
 def test_it_holds_that(compile_program: Compile, case: str) -> None:
     program = compile_program(SOURCE, *PURE, flags=FLAGS)
 
-    done = subprocess.run([program, case], capture_output=True, text=True, timeout=PATIENCE_S)
-
-    assert done.returncode == 0, done.stderr
+    printed(program, case)

@@ -1,14 +1,12 @@
 """The books of handles and mappings, without a driver: orders of events, and racing threads."""
 
 import re
-import subprocess
 
 import pytest
 
 from support import IS_LONG, ROOT, Compile
-from support.ended import run_to_end
+from support.ended import printed
 from support.shim.native_programs import shim_files
-from support.waiting import PATIENCE_S
 
 NAMES = (
     "vmm",
@@ -29,9 +27,7 @@ ROUNDS, SEEDS = (300, 4) if IS_LONG else (100, 1)
 def test_the_books_after(compile_program: Compile, case: str) -> None:
     program = compile_program("vmm_books.c", *PURE, flags=("-fsanitize=address,undefined",))
 
-    done = subprocess.run([program, case], capture_output=True, text=True, timeout=PATIENCE_S)
-
-    assert done.returncode == 0, done.stderr
+    printed(program, case)
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -41,6 +37,4 @@ def test_racing_threads_never_free_what_the_driver_keeps(
 ) -> None:
     program = compile_program("vmm_race.c", *PURE)
 
-    done = run_to_end([program, manners, str(ROUNDS), str(seed)])
-
-    assert done.returncode == 0, done.stderr
+    printed(program, manners, str(ROUNDS), str(seed))

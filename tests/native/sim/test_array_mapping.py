@@ -1,11 +1,9 @@
 """Arrays of the simulated GPU whose memory is mapped in later."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 from support.sim.sharing import VMM
 
 MAPPING = (
@@ -15,7 +13,6 @@ from support.shim.cuda_arrays import *
 DEFERRED, SPARSE = cuda.CUDA_ARRAY3D_DEFERRED_MAPPING, cuda.CUDA_ARRAY3D_SPARSE
 LAYERED = cuda.CUDA_ARRAY3D_LAYERED
 KINDS = cuda.CUarraySparseSubresourceType
-def code(answer): return int(answer[0])
 def mipmap(levels, *extent, **fields):
     return check(cuda.cuMipmappedArrayCreate(form(*extent, **fields), levels))
 def pool(granules=1, device=0):
@@ -57,11 +54,6 @@ def release(handle): return code(cuda.cuMemRelease(handle))
 )
 
 
-def said_by(machine: Machine, code: str) -> dict[str, Any]:
-    said: dict[str, object] = json.loads(run(machine, MAPPING + code))
-    return said
-
-
 def test_a_deferred_array_tells_what_an_ordinary_one_of_its_form_costs(machine: Machine) -> None:
     code = """
 open_context()
@@ -86,7 +78,7 @@ say(row=of(1000), flat=of(100, 10, Format=FLOAT, NumChannels=4), deep=of(65, 33,
     layers=of(64, 64, 3, flags=LAYERED), cube=of(32, 32, 6, flags=cuda.CUDA_ARRAY3D_CUBEMAP),
     levels=of_levels(5, 100, 60), deep_levels=of_levels(3, 40, 30, 20, Format=FLOAT))
 """
-    assert set(map(tuple, said_by(machine, code).values())) == {(0, True, 0)}
+    assert set(map(tuple, said_in(machine, MAPPING + code).values())) == {(0, True, 0)}
 
 
 def test_memory_mapped_to_a_deferred_array_lives_until_it_is_unmapped(machine: Machine) -> None:
@@ -98,7 +90,7 @@ steps = [used(), apply(operation(flat, memory, offset=GRANULE)), release(memory)
 steps += [apply(operation(flat)), used(), code(cuda.cuArrayDestroy(flat))]
 say(steps=steps)
 """
-    assert said_by(machine, code) == {"steps": [3, 0, 0, 3, 0, 0, 0]}
+    assert said_in(machine, MAPPING + code) == {"steps": [3, 0, 0, 3, 0, 0, 0]}
 
 
 def test_destroying_an_array_or_its_context_gives_back_what_was_mapped(machine: Machine) -> None:
@@ -108,18 +100,14 @@ levels, lost = mipmap(2, 1024, 1024, Flags=DEFERRED), array(512, 512, Flags=DEFE
 for each in (levels, lost):
     memory = pool()
     assert apply(operation(each, memory)) == 0 == release(memory)
-before = used()
-destroyed = [code(cuda.cuMipmappedArrayDestroy(levels)), used()]
+same(used(), 2)
+same([code(cuda.cuMipmappedArrayDestroy(levels)), used()], [0, 1])
 check(cuda.cuDevicePrimaryCtxReset(0))
 open_context()
-say(before=before, destroyed=destroyed, after=used(), late=code(cuda.cuArrayDestroy(lost)))
+same(used(), 0)
+same(code(cuda.cuArrayDestroy(lost)), 709)
 """
-    assert said_by(machine, code) == {
-        "before": 2,
-        "destroyed": [0, 1],
-        "after": 0,
-        "late": 709,
-    }
+    run(machine, MAPPING + code)
 
 
 def test_a_piece_lives_while_any_tile_of_it_is_mapped(machine: Machine) -> None:
@@ -134,14 +122,11 @@ steps += [release(one), release(other), used()]
 steps += [apply(operation(flat, box=(256, 0, 0, 768, 512, 1))), used()]  # a tile of each is left
 steps += [apply(operation(flat, pool(), box=(0, 0, 0, 256, 256, 1))), used()]  # in place of one's
 steps += [apply(operation(flat, box=(0, 256, 0, 256, 256, 1))), used()]
-say(tile=[told.tileExtent.width, told.tileExtent.height, told.tileExtent.depth],
-    tail=[told.miptailSize, told.flags], steps=steps)
+same([told.tileExtent.width, told.tileExtent.height, told.tileExtent.depth], [256, 256, 1])
+same([told.miptailSize, told.flags], [0, 0])
+same(steps, [2, 0, 0, 0, 2, 0, 2, 0, 2, 0, 1])
 """
-    assert said_by(machine, code) == {
-        "tile": [256, 256, 1],
-        "tail": [0, 0],
-        "steps": [2, 0, 0, 0, 2, 0, 2, 0, 2, 0, 1],
-    }
+    run(machine, MAPPING + code)
 
 
 def test_levels_below_a_tile_are_mapped_as_the_tail_of_their_layer(machine: Machine) -> None:
@@ -160,16 +145,13 @@ small = array(100, 300, Flags=SPARSE)
 alone = check(cuda.cuArrayGetSparseProperties(small))
 steps = [used(), apply(operation(levels, box=(0, 0, 0, 128, 128, 1), level=1, layer=2)), used(),
          apply(operation(levels, tail=tail, layer=2)), used()]
-say(first=told.miptailFirstLevel, bytes=told.miptailSize, answers=answers, steps=steps,
-    alone=[alone.flags, alone.miptailFirstLevel, alone.miptailSize])
+same(told.miptailFirstLevel, 2)
+same(told.miptailSize, 65536)
+same(answers, [0, 0, 1, 1])
+same(steps, [1, 0, 1, 0, 0])
+same([alone.flags, alone.miptailFirstLevel, alone.miptailSize], [1, 0, 65536])
 """
-    assert said_by(machine, code) == {
-        "first": 2,
-        "bytes": 65536,
-        "answers": [0, 0, 1, 1],
-        "steps": [1, 0, 1, 0, 0],
-        "alone": [1, 0, 65536],
-    }
+    run(machine, MAPPING + code)
 
 
 MAPPINGS = {
@@ -208,7 +190,7 @@ def attempt(operations):
     return [answer, used() - before]
 say(tries=[{tries}])
 """
-    said = said_by(machine, code)["tries"]
+    said = said_in(machine, MAPPING + code)["tries"]
 
     assert dict(zip(MAPPINGS, said, strict=True)) == {
         operations: [answer, operations.count("create()") + (answer == 0)]
@@ -230,7 +212,7 @@ ctypes.c_uint.from_address(word).value = 1
 check(cuda.cuStreamSynchronize(stream))
 say(answer=answer, waiting=waiting, after=used())
 """
-    assert said_by(machine, code) == {"answer": 0, "waiting": 1, "after": 0}
+    assert said_in(machine, MAPPING + code) == {"answer": 0, "waiting": 1, "after": 0}
 
 
 def test_bytes_of_such_arrays_cannot_be_copied(machine: Machine) -> None:
@@ -244,7 +226,7 @@ say(copied=copy_2d(flat, bytes(64), (64, 1)),
     row=code(cuda.cuArray3DCreate(form(64, Flags=SPARSE))),
     both=code(cuda.cuArray3DCreate(form(64, 64, Flags=SPARSE | DEFERRED))))
 """
-    assert said_by(machine, code) == {"copied": 801, "asked": [1, 1], "row": 1, "both": 1}
+    assert said_in(machine, MAPPING + code) == {"copied": 801, "asked": [1, 1], "row": 1, "both": 1}
 
 
 def test_tiles_are_as_square_or_cubic_as_the_element_allows(machine: Machine) -> None:
@@ -257,7 +239,7 @@ def tile(channels, depth, **fields):
 say(flat=[tile(n, 0, Format=f) for n, f in ((1, BYTE), (2, BYTE), (1, FLOAT), (2, FLOAT), (4, FLOAT))],
     deep=[tile(n, 64, Format=f) for n, f in ((1, BYTE), (2, BYTE), (1, FLOAT), (2, FLOAT), (4, FLOAT))])
 """  # noqa: E501
-    assert said_by(machine, code) == {
+    assert said_in(machine, MAPPING + code) == {
         "flat": [[256, 256, 1], [256, 128, 1], [128, 128, 1], [128, 64, 1], [64, 64, 1]],
         "deep": [[64, 32, 32], [32, 32, 32], [32, 32, 16], [32, 16, 16], [16, 16, 16]],
     }
@@ -272,7 +254,7 @@ refused = apply(operation(flat, memory), stream=stream)
 release(memory)
 say(refused=refused, used=used())
 """
-    assert said_by(machine, code) == {"refused": 900, "used": 0}
+    assert said_in(machine, MAPPING + code) == {"refused": 900, "used": 0}
 
 
 def test_threads_map_one_piece_side_by_side_and_leave_nothing(machine: Machine) -> None:
@@ -298,4 +280,4 @@ kept = used()
 release(memory)
 say(wrong=wrong, kept=kept, left=used())
 """
-    assert said_by(machine, code) == {"wrong": [], "kept": 1, "left": 0}
+    assert said_in(machine, MAPPING + code) == {"wrong": [], "kept": 1, "left": 0}

@@ -8,7 +8,7 @@ import pytest
 from libvgpu.errors import UsageError
 from libvgpu.sim import PROFILES, Machine
 from support.lines import next_line
-from support.sim.programs import run, start
+from support.sim.programs import said_in, start
 from support.waiting import PATIENCE_S
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -44,7 +44,7 @@ check(cuda.cuMemsetD2D8(address + 5, 1 << 20, 0, 1 << 19, size >> 20))
 say(size=size, backed=backed(), taken=resident() - before,
     zero=[read(address + at, 9) == bytes(9) for at in (0, size // 2 - 3, size - 9)])
 """
-    said = json.loads(run(machine, PROGRAM + code))
+    said = said_in(machine, PROGRAM + code)
 
     assert said["size"] == machine.devices[0].profile.memory_bytes
     assert said["backed"] == 0
@@ -68,7 +68,7 @@ check(cuda.cuMemFree(large)); count()
 check(cuda.cuMemFree(small)); count()
 say(counts=counts)
 """
-    assert json.loads(run(machine, PROGRAM + code))["counts"] == [
+    assert said_in(machine, PROGRAM + code)["counts"] == [
         0,
         64 * KIB,
         64 * KIB,
@@ -93,7 +93,7 @@ rows(16 * MIB, 100, 100, 1000)
 rows(32 * MIB, 65536 + 512, 65536, 3)
 say(counts=counts)
 """
-    said = json.loads(run(machine, PROGRAM + code))
+    said = said_in(machine, PROGRAM + code)
     assert said["counts"] == [10 * 64 * KIB, 128 * KIB, 4 * 64 * KIB]
 
 
@@ -115,7 +115,7 @@ after, full = read(address, 16 * MIB), backed()
 check(cuda.cuMemFree(address))
 say(bytes=[after.count(i + 1) for i in range(4)], full=full, freed=backed())
 """
-    assert json.loads(run(machine, PROGRAM + code)) == {
+    assert said_in(machine, PROGRAM + code) == {
         "bytes": [4 * MIB] * 4,
         "full": 16 * MIB,
         "freed": 0,
@@ -139,7 +139,7 @@ fill(alloc(MIB), 7, MIB); counts.append(backed())
 check(cuda.cuDevicePrimaryCtxReset(0)); counts.append(backed())
 say(counts=counts)
 """
-    assert json.loads(run(machine, PROGRAM + code))["counts"] == [
+    assert said_in(machine, PROGRAM + code)["counts"] == [
         MIB,
         MIB + 64 * KIB,
         MIB + 128 * KIB,
@@ -186,7 +186,7 @@ after = read(mixed, 8 * MIB)
 say(stale=old.count(7), edges=edges, host=host, unbacked=backed() == 43 * 65536,
     mixed=[after[:150].count(5), after[150:7 * MIB + 150].count(5), after[7 * MIB + 150:].count(5)])
 """
-    assert json.loads(run(machine, PROGRAM + code)) == {
+    assert said_in(machine, PROGRAM + code) == {
         "stale": MIB,
         "edges": True,
         "host": True,

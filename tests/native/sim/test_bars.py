@@ -12,6 +12,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import DeviceBooks, Machine
 from support import IS_LONG, Compile
+from support.ended import printed
 from support.lines import expect
 from support.sim.programs import busy, shares, start
 from support.waiting import PATIENCE_S
@@ -60,13 +61,7 @@ def test_driver_calls_cost_little(
     for _ in range(70):  # a machine on which many processes were is not slower
         subprocess.run([program, "0"], env=machine.environment(), check=True)
 
-    said = subprocess.run(
-        [program, str(bytes_each)],
-        env=machine.environment(),
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
+    said = printed(program, str(bytes_each), env=machine.environment())
     cost_ns = {word: float(ns) for word, ns in (line.split() for line in said.splitlines())}
 
     assert cost_ns["launch"] <= LAUNCH_LIMIT_NS

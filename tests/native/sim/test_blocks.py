@@ -23,9 +23,7 @@ def test_pieces_of_one_size(measured: Machine) -> None:
     shown = [[row["bytes"], *(row[key] for key in KEYS)] for row in SHOWN["blocks"]]
     counts = {row["bytes"]: row["pieces"] for row in SHOWN["blocks"]}
 
-    seen = said_by(
-        measured,
-        f"""
+    code = f"""
 def try_size(size, count):
     pieces = [int(check(cuda.cuMemAlloc(size))) for _ in range(count)]
     full = grew()
@@ -38,32 +36,24 @@ def try_size(size, count):
     for piece in pieces[1::2]: check(cuda.cuMemFree(piece))
     return [size, full, len(blocks), max(blocks.values()), gap, half, grew()]
 say(value=[try_size(size, count) for size, count in {counts}.items()])
-""",
-    )
-
-    assert seen == shown
+"""
+    assert said_by(measured, code) == shown
 
 
 def test_pieces_of_all_sizes_share_a_slab(measured: Machine) -> None:
     shown = shown_memory("mixed_sizes_slabs")
     sizes = [int(size) for size in shown["offsets"]]
 
-    seen = said_by(
-        measured,
-        f"""
+    code = f"""
 pieces = [int(check(cuda.cuMemAlloc(size))) for size in {sizes}]
 say(value=[grew(), pieces[0] % (2 * MIB), [piece - pieces[0] for piece in pieces],
            len(set(piece >> 21 for piece in pieces))])
-""",
-    )
-
-    assert seen == [shown["grew"], 0, list(shown["offsets"].values()), 1]
+"""
+    assert said_by(measured, code) == [shown["grew"], 0, list(shown["offsets"].values()), 1]
 
 
 def test_a_place_that_becomes_free_is_the_next_ones(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        """
+    code = """
 pieces = [int(check(cuda.cuMemAlloc(MIB // 2))) for _ in range(9)]  # two slabs and a quarter
 check(cuda.cuMemFree(pieces[1]))
 same = int(check(cuda.cuMemAlloc(MIB // 2))) == pieces[1]
@@ -73,17 +63,12 @@ whole = int(check(cuda.cuMemAlloc(2 * MIB)))
 for piece in pieces[4:5] + pieces[6:8] + again[2:3]: check(cuda.cuMemFree(piece))
 say(value=[same, pieces.index(again[1]), pieces.index(again[2]), again[0] - pieces[8],
            again[3] > again[0], whole % (2 * MIB), grew() // MIB])
-""",
-    )
-
-    # The large one behind all pieces; the slab of which nothing is left has gone back.
-    assert seen == [True, 2, 5, MIB // 2, True, 0, 6]
+"""
+    assert said_by(measured, code) == [True, 2, 5, MIB // 2, True, 0, 6]
 
 
 def test_arrays_pitched_memory_and_variables_lie_in_slabs_as_well(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        """
+    code = """
 small = int(check(cuda.cuMemAlloc(1)))
 pitched, pitch = check(cuda.cuMemAllocPitch(100, 10, 4))
 form = cuda.CUDA_ARRAY_DESCRIPTOR()
@@ -99,16 +84,12 @@ kept = grew()
 check(cuda.cuModuleUnload(module))
 large = check(cuda.cuMemAllocPitch(1 << 20, 3, 4))
 say(value=[one, int(pitched) - small, int(table) >> 21 == small >> 21, bytes, kept, grew()])
-""",
-    )
-
-    assert seen == [2 * MIB, 512, True, 3000, 2 * MIB, 4 * MIB]
+"""
+    assert said_by(measured, code) == [2 * MIB, 512, True, 3000, 2 * MIB, 4 * MIB]
 
 
 def test_a_piece_ends_where_it_ends(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        """
+    code = """
 first, second = (int(check(cuda.cuMemAlloc(1000))) for _ in range(2))
 ranges = [[int(value) for value in check(cuda.cuMemGetAddressRange(piece + 7))]
           for piece in (first, second)]
@@ -124,8 +105,8 @@ say(value=[[[a - first, b] for a, b in ranges], held, cleared, [code(answer) for
     cuda.cuMemsetD8(first, 3, 1001), cuda.cuMemcpyDtoD(first, second, 1024),
     cuda.cuMemFree(first + 512), cuda.cuMemsetD8(first + 1000, 3, 1), cuda.cuMemFree(first),
     cuda.cuMemFree(first), cuda.cuMemsetD8(first, 3, 1), cuda.cuMemFree(second))]])
-""",
-    )
+"""
+    seen = said_by(measured, code)
 
     assert seen[0] == [[0, 1000], [1024, 1000]]
     assert seen[1] == [[1], [2]]
@@ -134,36 +115,30 @@ say(value=[[[a - first, b] for a, b in ranges], held, cleared, [code(answer) for
 
 
 def test_a_full_device_refuses_the_next_slab_and_still_fills_the_last(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        """
+    code = """
 first = check(cuda.cuMemAlloc(1000))
 check(cuda.cuMemAlloc(check(cuda.cuMemGetInfo())[0] // (2 * MIB) * 2 * MIB))
 pieces, refused = allocate_until_refused(MIB)
 smaller, again = allocate_until_refused(512)
 say(value=[check(cuda.cuMemGetInfo())[0] < 2 * MIB, len(pieces), refused,
            len(smaller), again, code(cuda.cuMemAlloc(2 * MIB))])
-""",
-    )
+"""
+    seen = said_by(measured, code)
 
     # a MiB of 2048 units and two of the first piece lie in the slab already
     assert seen == [True, 1, OUT_OF_MEMORY, 4096 - 2048 - 2, OUT_OF_MEMORY, OUT_OF_MEMORY]
 
 
 def test_each_context_has_slabs_of_its_own(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        """
+    code = """
 check(cuda.cuMemAlloc(1))
 other = check(create_context())
 check(cuda.cuMemAlloc(1))
 both = grew() - 518 * MIB
 check(cuda.cuCtxDestroy(other))
 say(value=[both, grew()])
-""",
-    )
-
-    assert seen == [4 * MIB, 2 * MIB]
+"""
+    assert said_by(measured, code) == [4 * MIB, 2 * MIB]
 
 
 def test_what_shares_a_slab_with_an_exported_piece_stays_usable(measured: Machine) -> None:
@@ -199,9 +174,7 @@ def test_what_shares_a_slab_with_an_exported_piece_stays_usable(measured: Machin
 
 
 def test_host_memory_behind_a_slab_counts_once(measured: Machine) -> None:
-    exporter = start(
-        measured,
-        """
+    code = """
 open_context()
 pieces = [check(cuda.cuMemAlloc(1000)) for _ in range(100)]
 for piece in pieces: check(cuda.cuMemsetD8(piece, 1, 1000))
@@ -210,8 +183,8 @@ sys.stdin.readline()
 for piece in pieces: check(cuda.cuMemFree(piece))
 print("freed", flush=True)
 sys.stdin.readline()
-""",
-    )
+"""
+    exporter = start(measured, code)
     try:
         next_line(exporter)
         assert measured.books()[0].backed_bytes == 2 * 65536

@@ -1,6 +1,5 @@
 """Programs on a GPU that is calibrated as an H100."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.calibration import call_names, find_calibration
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 H100 = find_calibration("h100")
 COST_NS = dict(zip(call_names(), H100.call_ns, strict=True))
@@ -81,8 +80,8 @@ OWN_NS = 3500
 
 @pytest.mark.virtual
 def test_calls_take_what_they_take_on_an_h100(tmp_path: Path) -> None:
-    costly = json.loads(run(calibrated(tmp_path / "costly"), COSTS))
-    fast = json.loads(run(calibrated(tmp_path / "fast", fast=True), COSTS))
+    costly = said_in(calibrated(tmp_path / "costly"), COSTS)
+    fast = said_in(calibrated(tmp_path / "fast", fast=True), COSTS)
 
     for name, median_ns in costly["warm"].items():
         assert COST_NS[name] <= median_ns < COST_NS[name] + OWN_NS, name
@@ -92,7 +91,7 @@ def test_calls_take_what_they_take_on_an_h100(tmp_path: Path) -> None:
 
 @pytest.mark.virtual
 def test_a_call_that_its_thread_has_not_made_for_long_takes_longer(tmp_path: Path) -> None:
-    costly = json.loads(run(calibrated(tmp_path / "costly"), COSTS))
+    costly = said_in(calibrated(tmp_path / "costly"), COSTS)
 
     assert COLD_NS["cuEventRecord"] > OWN_NS
     assert COLD_NS["cuStreamQuery"] == 0
@@ -128,7 +127,7 @@ say(new=new, large=large, managed=managed, room=room, ending=ending)
 
 @pytest.mark.virtual
 def test_plain_pieces_take_longer_where_the_gpu_gives_or_gets_blocks(tmp_path: Path) -> None:
-    said = json.loads(run(calibrated(tmp_path / "machine"), BLOCKS))
+    said = said_in(calibrated(tmp_path / "machine"), BLOCKS)
 
     for new, large, room, name in zip(
         said["new"], said["large"], said["room"], ("cuMemAlloc", "cuMemFree"), strict=True
@@ -142,7 +141,7 @@ def test_plain_pieces_take_longer_where_the_gpu_gives_or_gets_blocks(tmp_path: P
 
 @pytest.mark.virtual
 def test_no_block_takes_time_where_calls_take_none(tmp_path: Path) -> None:
-    said = json.loads(run(calibrated(tmp_path / "machine", fast=True), BLOCKS))
+    said = said_in(calibrated(tmp_path / "machine", fast=True), BLOCKS)
 
     assert max(*said["new"], *said["large"]) < H100.block_ns
 
@@ -166,7 +165,7 @@ def row(record):
     return check(cuda.cuEventElapsedTime(first, last)) * 1e6 / 400
 say(without=row(False), recorded=row(True))
 """
-    said = json.loads(run(machine, code))
+    said = said_in(machine, code)
 
     assert said["recorded"] - said["without"] == pytest.approx(H100.event_ns, abs=200)
 
@@ -182,7 +181,7 @@ def retain():
     return time.monotonic_ns() - begun
 say(first=retain(), second=retain())
 """
-    said = json.loads(run(calibrated(tmp_path / "machine"), code))
+    said = said_in(calibrated(tmp_path / "machine"), code)
 
     assert said["first"] >= COST_NS["cuDevicePrimaryCtxRetain"]
     assert said["second"] < 50_000_000

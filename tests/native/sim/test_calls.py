@@ -1,12 +1,11 @@
 """Host functions and waits in streams that stand in each other's way, or in that of what ends."""
 
-import json
 import subprocess
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
-from support.sim.programs import run
+from support.sim.programs import said_in
 from support.waiting import PATIENCE_S
 
 NOT_PERMITTED = 800
@@ -32,11 +31,6 @@ def later(function, seconds=0.1):
 """
 
 
-def said(machine: Machine, code: str) -> dict[str, object]:
-    answer: dict[str, object] = json.loads(run(machine, HOLDS + code))
-    return answer
-
-
 def test_functions_of_two_threads_in_one_stream_are_all_called(
     machine: Machine, compile_program: Compile
 ) -> None:
@@ -57,7 +51,7 @@ back = bytearray(64)
 check(cuda.cuMemcpyDtoH(back, target, 64))
 say(back=back[:5].decode())
 """
-    assert said(machine, code) == {"back": "first"}
+    assert said_in(machine, HOLDS + code) == {"back": "first"}
 
 
 def test_a_held_box_is_staged_row_by_row(machine: Machine) -> None:
@@ -80,7 +74,7 @@ back = bytearray(ROWS * 32)
 check(cuda.cuMemcpyDtoH(back, target, len(back)))
 say(rows=[list(back[32 * i:32 * i + WIDTH]) for i in range(ROWS)])
 """
-    assert said(machine, code) == {
+    assert said_in(machine, HOLDS + code) == {
         "rows": [[16 * row + column for column in range(5)] for row in range(3)]
     }
 
@@ -98,7 +92,7 @@ later(go.set)
 check(cuda.cuMemcpyDtoHAsync(back, source, 64, stream))
 say(early=early, back=back[0], pinned=ctypes.string_at(pinned, 1)[0])
 """
-    assert said(machine, code) == {"early": False, "back": 7, "pinned": 7}
+    assert said_in(machine, HOLDS + code) == {"early": False, "back": 7, "pinned": 7}
 
 
 def test_memory_is_not_freed_from_inside_a_host_function(machine: Machine) -> None:
@@ -111,7 +105,7 @@ call(stream, function)
 check(cuda.cuStreamSynchronize(stream))
 say(inside=seen, outside=int(cuda.cuMemFree(address)[0]))
 """
-    assert said(machine, code) == {"inside": [NOT_PERMITTED], "outside": 0}
+    assert said_in(machine, HOLDS + code) == {"inside": [NOT_PERMITTED], "outside": 0}
 
 
 def test_a_context_ends_whose_stream_waits_for_a_word_for_ever(machine: Machine) -> None:
@@ -130,7 +124,7 @@ seconds = time.monotonic() - begun
 check(cuda.cuDevicePrimaryCtxRetain(0))
 say(soon=seconds < 60, again=int(cuda.cuMemAlloc(64)[0]))
 """
-    assert said(machine, code) == {"soon": True, "again": 0}
+    assert said_in(machine, HOLDS + code) == {"soon": True, "again": 0}
     assert machine.books()[0].memory_used_bytes == 0
 
 
@@ -150,8 +144,8 @@ go.set()
 thread.join()
 say(seconds=time.monotonic() - begun, gained=check(cuda.cuMemGetInfo())[0] - free)
 """
-    answer = said(costly_machine, code)
-    assert answer["seconds"] < PATIENCE_S  # type: ignore[operator]
+    answer = said_in(costly_machine, HOLDS + code)
+    assert answer["seconds"] < PATIENCE_S
     assert answer["gained"] == PROFILES["h100-80g"].context_bytes
 
 
@@ -169,7 +163,7 @@ thread.join()
 check(cuda.cuCtxSetCurrent(again))
 say(set=go.is_set(), cost=free - check(cuda.cuMemGetInfo())[0])
 """
-    assert said(costly_machine, code) == {"set": True, "cost": 0}
+    assert said_in(costly_machine, HOLDS + code) == {"set": True, "cost": 0}
 
 
 def test_a_library_is_unloaded_while_another_thread_needs_its_kernels(machine: Machine) -> None:
@@ -193,4 +187,4 @@ go.set()
 thread.join()
 say(seconds=time.monotonic() - begun)
 """
-    assert said(machine, code)["seconds"] < PATIENCE_S  # type: ignore[operator]
+    assert said_in(machine, HOLDS + code)["seconds"] < PATIENCE_S

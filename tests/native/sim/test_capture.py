@@ -3,11 +3,10 @@
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim.graphs import said
+from support.sim.graphs import GRAPHS
+from support.sim.programs import run, said_in
 
-INVALID_VALUE, ILLEGAL_STATE = 1, 401
-UNSUPPORTED, INVALIDATED, MERGE, UNMATCHED, UNJOINED = 900, 901, 902, 903, 904
-ISOLATION, IMPLICIT, WRONG_THREAD = 905, 906, 908
+INVALIDATED, UNMATCHED, UNJOINED, WRONG_THREAD = 901, 903, 904, 908
 
 CAPTURE = """
 other = check(cuda.cuStreamCreate(1))
@@ -23,10 +22,7 @@ def status(on=None): return int(check(cuda.cuStreamIsCapturing(on or stream)))
 
 
 def test_a_fork_and_a_join_become_edges(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 fork, join = event(), event()
 begin()
 kernel(stream)
@@ -37,19 +33,17 @@ kernel(stream)
 graph = end()
 launch(instantiate(graph)); wait()
 say(edges=edges_of(graph))
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + CAPTURE + code)
 
     assert values == {"edges": [[0, 1], [0, 2], [1, 3], [2, 3]]}
     assert machine.books()[0].clients[0].launches == 4
 
 
 def test_every_kind_of_work_is_captured(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 target, source = check(cuda.cuMemAlloc(8)), check(cuda.cuMemAllocHost(8))
+check(cuda.cuMemsetD8(target, 0, 8))
 calls = []
 call = CALL(lambda _: calls.append((ctypes.c_ubyte * 1).from_address(int(target))[0]))
 inner = new_graph()
@@ -66,29 +60,38 @@ graph = end()
 nodes = nodes_of(graph)
 copy = check(cuda.cuGraphMemcpyNodeGetParams(nodes[2]))
 params = check(cuda.cuGraphKernelNodeGetParams(nodes[0]))
-launch(instantiate(graph)); wait()
-say(types=types_of(graph), edges=edges_of(graph), calls=calls, bytes=bytes_of(target, 8),
-    copy=[int(copy.srcMemoryType), int(copy.dstMemoryType), copy.WidthInBytes],
-    kernel=int(params.func) == int(spinner._function))
-""",
-    )
+same((bytes_of(target, 8), calls), [[0] * 8, []])  # nothing has run
+executable = instantiate(graph)
+for _ in range(2): launch(executable)
+wait()
+same(types_of(graph), [0, 2, 1, 3, 4])
+same(edges_of(graph), [[0, 1], [1, 2], [2, 3], [3, 4]])
+same(calls, [6, 6])
+same(bytes_of(target, 8), [6] * 4 + [1] * 4)
+same([int(copy.srcMemoryType), int(copy.dstMemoryType), copy.WidthInBytes], [1, 2, 4])
+same(int(params.func) == int(spinner._function), True)
+"""
+    run(machine, GRAPHS + CAPTURE + code)
+    (client,) = machine.books()[0].clients
+    assert (client.launches, client.busy_ns >= 4_000_000) == (4, True)
 
-    assert values == {
-        "types": [0, 2, 1, 3, 4],
-        "edges": [[0, 1], [1, 2], [2, 3], [3, 4]],
-        "calls": [6],
-        "bytes": [6] * 4 + [1] * 4,
-        "copy": [1, 2, 4],
-        "kernel": True,
-    }
-    assert machine.books()[0].clients[0].launches == 2
+
+def test_waiting_for_what_is_captured_is_refused_and_spoils_the_capture(machine: Machine) -> None:
+    code = """
+fork = event()
+begin()
+record(fork, stream); wait_for(fork, other)
+same(code(cuda.cuEventQuery(fork)), CAPTURED_EVENT)
+same([status(), status(other)], [1, 1])
+same(code(cuda.cuStreamSynchronize(stream)), STREAM_CAPTURE_UNSUPPORTED)
+same([status(), end_code(), status(other)], [2, STREAM_CAPTURE_INVALIDATED, 0])
+same(code(cuda.cuStreamSynchronize(stream)), 0)
+"""
+    run(machine, GRAPHS + CAPTURE + code)
 
 
 def test_a_fork_that_is_not_joined_ends_in_an_error(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 fork = event()
 begin()
 kernel(stream); record(fork, stream); wait_for(fork, other); kernel(other)
@@ -99,10 +102,8 @@ begin()
 kernel(stream); record(fork, stream); wait_for(fork, other)
 idle = end_code()   # a stream that joined and did nothing has nothing to join
 say(unmatched=unmatched, unjoined=unjoined, then=then, idle=idle)
-""",
-    )
-
-    assert values == {
+"""
+    assert said_in(machine, GRAPHS + CAPTURE + code) == {
         "unmatched": UNMATCHED,
         "unjoined": UNJOINED,
         "then": [0, 0],
@@ -111,47 +112,33 @@ say(unmatched=unmatched, unjoined=unjoined, then=then, idle=idle)
 
 
 def test_what_comes_next_is_told_and_can_be_changed(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 def info():
     status, id_, graph, nodes, data, count = check(cuda.cuStreamGetCaptureInfo(stream))
     return graph, [int(node) for node in nodes]
 begin()
-none = info()[1]
+same(info()[1], [])
 kernel(stream)
 graph, (first,) = info()
 own = check(cuda.cuGraphAddEmptyNode(graph, [], 0))
 check(cuda.cuStreamUpdateCaptureDependencies(stream, [own], None, 1, 0))
-both = info()[1] == [first, int(own)]
+same(info()[1] == [first, int(own)], True)
 kernel(stream)
 Set = cuda.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES
 check(cuda.cuStreamUpdateCaptureDependencies(stream, [own], None, 1, int(Set)))
 kernel(stream)
 foreign = code(cuda.cuStreamUpdateCaptureDependencies(stream, [add_empty(new_graph())], None, 1, 0))
 captured = end()
-say(none=none, both=both, foreign=foreign, same=int(graph) == int(captured),
-    edges=edges_of(captured), after=code(cuda.cuStreamUpdateCaptureDependencies(
-        stream, [own], None, 1, 0)))
-""",
-    )
-
-    assert values == {
-        "none": [],
-        "both": True,
-        "foreign": INVALID_VALUE,
-        "same": True,
-        "edges": [[0, 2], [1, 2], [1, 3]],
-        "after": ILLEGAL_STATE,
-    }
+same(foreign, INVALID_VALUE)
+same(int(graph) == int(captured), True)
+same(edges_of(captured), [[0, 2], [1, 2], [1, 3]])
+same(code(cuda.cuStreamUpdateCaptureDependencies(stream, [own], None, 1, 0)), ILLEGAL_STATE)
+"""
+    run(machine, GRAPHS + CAPTURE + code)
 
 
 def test_a_capture_into_a_graph_goes_on_behind_its_nodes(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 graph = new_graph()
 a, b = add_empty(graph), add_empty(graph)
 check(cuda.cuStreamBeginCaptureToGraph(
@@ -159,81 +146,49 @@ check(cuda.cuStreamBeginCaptureToGraph(
 kernel(stream)
 meanwhile = [code(cuda.cuGraphInstantiate(graph, 0)), code(cuda.cuGraphDestroy(graph)),
              code(cuda.cuGraphDestroyNode(a))]
-same = int(end()) == int(graph)
-say(meanwhile=meanwhile, same=same, edges=edges_of(graph),
-    then=code(cuda.cuGraphInstantiate(graph, 0)))
-""",
-    )
-
-    assert values == {
-        "meanwhile": [INVALID_VALUE] * 3,
-        "same": True,
-        "edges": [[1, 2]],
-        "then": 0,
-    }
+same(int(end()) == int(graph), True)
+same(meanwhile, [INVALID_VALUE] * 3)
+same(edges_of(graph), [[1, 2]])
+same(code(cuda.cuGraphInstantiate(graph, 0)), 0)
+"""
+    run(machine, GRAPHS + CAPTURE + code)
 
 
 def test_two_captures_and_the_world_outside_do_not_mix(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 relaxed = Mode.CU_STREAM_CAPTURE_MODE_RELAXED
 outside, inside = event(), event()
 record(outside, other)
 begin(relaxed)
-isolation = code(cuda.cuStreamWaitEvent(stream, outside, 0))
-ended = end_code()
+same(code(cuda.cuStreamWaitEvent(stream, outside, 0)), STREAM_CAPTURE_ISOLATION)
+same(end_code(), STREAM_CAPTURE_INVALIDATED)
 begin(relaxed); begin(relaxed, other)
 kernel(other); record(inside, other)
-merge = code(cuda.cuStreamWaitEvent(stream, inside, 0))
-ends = [end_code(), code(cuda.cuStreamEndCapture(other))]
-say(isolation=isolation, ended=ended, merge=merge, ends=ends,
-    twice=[code(cuda.cuStreamBeginCapture(stream, relaxed)),
-           code(cuda.cuStreamBeginCapture(stream, relaxed))])
-""",
-    )
-
-    assert values == {
-        "isolation": ISOLATION,
-        "ended": INVALIDATED,
-        "merge": MERGE,
-        "ends": [INVALIDATED] * 2,
-        "twice": [0, ILLEGAL_STATE],
-    }
+same(code(cuda.cuStreamWaitEvent(stream, inside, 0)), STREAM_CAPTURE_MERGE)
+same([end_code(), code(cuda.cuStreamEndCapture(other))], [STREAM_CAPTURE_INVALIDATED] * 2)
+same([code(cuda.cuStreamBeginCapture(stream, relaxed)),
+      code(cuda.cuStreamBeginCapture(stream, relaxed))], [0, ILLEGAL_STATE])
+"""
+    run(machine, GRAPHS + CAPTURE + code)
 
 
 def test_the_legacy_stream_is_of_no_use_beside_a_blocking_capture(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 relaxed = Mode.CU_STREAM_CAPTURE_MODE_RELAXED
 target = check(cuda.cuMemAlloc(8))
-itself = code(cuda.cuStreamBeginCapture(0, relaxed))
+same(code(cuda.cuStreamBeginCapture(0, relaxed)), STREAM_CAPTURE_UNSUPPORTED)
 begin(relaxed)
-asked = code(cuda.cuStreamIsCapturing(0)), status()
-used = code(cuda.cuMemsetD8(target, 1, 8)), status()
-ended = end_code()
+same((code(cuda.cuStreamIsCapturing(0)), status()), [STREAM_CAPTURE_IMPLICIT, 1])
+same((code(cuda.cuMemsetD8(target, 1, 8)), status()), [STREAM_CAPTURE_IMPLICIT, 2])
+same(end_code(), STREAM_CAPTURE_INVALIDATED)
 begin(relaxed)
-waited = code(cuda.cuStreamSynchronize(0)), status()
+same((code(cuda.cuStreamSynchronize(0)), status()), [STREAM_CAPTURE_IMPLICIT, 2])
 end_code()
-after = code(cuda.cuMemsetD8(target, 1, 8))
+same(code(cuda.cuMemsetD8(target, 1, 8)), 0)
 begin(relaxed, other)   # which is a non-blocking one
-beside = code(cuda.cuMemsetD8(target, 1, 8)), status(other)
-say(itself=itself, asked=asked, used=used, ended=ended, waited=waited, after=after, beside=beside)
-""",
-    )
-
-    assert values == {
-        "itself": UNSUPPORTED,
-        "asked": [IMPLICIT, 1],
-        "used": [IMPLICIT, 2],
-        "ended": INVALIDATED,
-        "waited": [IMPLICIT, 2],
-        "after": 0,
-        "beside": [0, 1],
-    }
+same((code(cuda.cuMemsetD8(target, 1, 8)), status(other)), [0, 1])
+"""
+    run(machine, GRAPHS + CAPTURE + code)
 
 
 @pytest.mark.parametrize(
@@ -248,9 +203,10 @@ say(itself=itself, asked=asked, used=used, ended=ended, waited=waited, after=aft
 def test_who_may_allocate_beside_a_capture(
     machine: Machine, capture: str, own_thread: str, allowed: dict[str, bool]
 ) -> None:
-    values = said(
+    values = said_in(
         machine,
-        CAPTURE
+        GRAPHS
+        + CAPTURE
         + f"""
 import threading
 capture = Mode.CU_STREAM_CAPTURE_MODE_{capture}
@@ -283,10 +239,7 @@ say(same=beside(allocate), other=beside(lambda: on_thread(allocate)),
 
 
 def test_a_capture_ends_on_the_thread_that_began_it_unless_relaxed(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 import threading
 def end_elsewhere():
     answers = []
@@ -298,17 +251,12 @@ begin(Mode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
 strict = end_elsewhere(), end_code()
 begin(Mode.CU_STREAM_CAPTURE_MODE_RELAXED)
 say(strict=strict, relaxed=end_elsewhere())
-""",
-    )
-
-    assert values == {"strict": [WRONG_THREAD, 0], "relaxed": 0}
+"""
+    assert said_in(machine, GRAPHS + CAPTURE + code) == {"strict": [WRONG_THREAD, 0], "relaxed": 0}
 
 
 def test_external_events_become_nodes_and_join_nothing(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 outside = event()
 begin()
 check(cuda.cuStreamWaitEvent(stream, outside, 1))
@@ -318,17 +266,15 @@ graph = end()
 launch(instantiate(graph))
 check(cuda.cuEventSynchronize(outside))
 say(types=types_of(graph), edges=edges_of(graph))
-""",
-    )
-
-    assert values == {"types": [6, 0, 7], "edges": [[0, 1], [1, 2]]}
+"""
+    assert said_in(machine, GRAPHS + CAPTURE + code) == {
+        "types": [6, 0, 7],
+        "edges": [[0, 1], [1, 2]],
+    }
 
 
 def test_a_destroyed_stream_leaves_its_capture_spoilt_or_ended(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 fork, strict = event(), Mode.CU_STREAM_CAPTURE_MODE_GLOBAL
 begin(strict)
 kernel(stream); record(fork, stream); wait_for(fork, other); kernel(other)
@@ -338,17 +284,12 @@ begun = check(cuda.cuStreamCreate(0))
 begin(strict, begun)
 check(cuda.cuStreamDestroy(begun))
 say(joined=joined, after=code(cuda.cuMemAlloc(4096)))
-""",
-    )
-
-    assert values == {"joined": [2, INVALIDATED], "after": 0}
+"""
+    assert said_in(machine, GRAPHS + CAPTURE + code) == {"joined": [2, INVALIDATED], "after": 0}
 
 
 def test_a_joined_stream_may_be_destroyed_before_the_capture_ends(machine: Machine) -> None:
-    values = said(
-        machine,
-        CAPTURE
-        + """
+    code = """
 fork, join, third = event(), event(), check(cuda.cuStreamCreate(1))
 begin()
 kernel(stream); record(fork, stream); wait_for(fork, other); wait_for(fork, third)
@@ -360,8 +301,8 @@ kernel(stream)
 graph = end()
 launch(instantiate(graph)); wait()
 say(edges=edges_of(graph))
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + CAPTURE + code)
 
     assert values["edges"] == [[0, 1], [0, 2], [0, 3], [1, 2], [2, 3]]
     assert machine.books()[0].clients[0].launches == 4

@@ -34,17 +34,13 @@ def measured(tmp_path: Path) -> Machine:
 
 
 def test_contexts(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        """
+    code = """
 other = check(create_context())
 two = grew()
 check(cuda.cuCtxDestroy(other))
 say(value=[begun, two, grew()])
-""",
-    )
-
-    assert seen == [
+"""
+    assert said_by(measured, code) == [
         shown_memory("context_bytes")["context_bytes"],
         shown_memory("second_context")["second_context"],
         shown_memory("second_context_gone")["second_context_gone"],
@@ -52,9 +48,7 @@ say(value=[begun, two, grew()])
 
 
 def test_a_green_context(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        """
+    code = """
 import ctypes
 lib = ctypes.CDLL("libcuda.so.1")
 resource, group = ctypes.create_string_buffer(256), ctypes.create_string_buffer(256)
@@ -66,10 +60,8 @@ assert lib.cuGreenCtxCreate(ctypes.byref(green), description, 0, 1) == 0
 there = grew()
 assert lib.cuGreenCtxDestroy(green) == 0
 say(value=[there, grew()])
-""",
-    )
-
-    assert seen == [4 * MIB, 0]
+"""
+    assert said_by(measured, code) == [4 * MIB, 0]
 
 
 @pytest.mark.parametrize(
@@ -78,42 +70,31 @@ say(value=[there, grew()])
     ids=lambda row: str(row["streams"]),
 )
 def test_streams(measured: Machine, row: dict[str, Any]) -> None:
-    seen = said_by(
-        measured,
-        f"""
+    code = f"""
 streams = [check(cuda.cuStreamCreate(1)) for _ in range({row["streams"]})]
 full = grew()
 for stream in streams: check(cuda.cuStreamDestroy(stream))
 ended = grew()
 for _ in range({row["streams"]}): check(cuda.cuStreamCreate(0))
 say(value=[full, ended, grew()])
-""",
-    )
-
-    assert seen == [row["grew"]] * 3
+"""
+    assert said_by(measured, code) == [row["grew"]] * 3
 
 
 def test_streams_of_a_context_that_ends(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        """
+    code = """
 other = check(create_context())
 for _ in range(9): check(cuda.cuStreamCreate(1))
 nine = grew() - 518 * MIB
 check(cuda.cuCtxDestroy(other))
 say(value=[nine, grew()])
-""",
-    )
-
-    assert seen == [6 * MIB, 0]
+"""
+    assert said_by(measured, code) == [6 * MIB, 0]
 
 
 def test_local_memory(measured: Machine) -> None:
     shown = shown_launch("loc")
-    seen = said_by(
-        measured,
-        KERNELS
-        + f"""
+    code = f"""
 function = local({shown["local_bytes"]})
 told = check(cuda.cuFuncGetAttribute(
     cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, function))
@@ -126,10 +107,8 @@ limit("STACK_SIZE", 1024)
 given = grew() - got - same
 assert launch(function) == 0
 say(value=[told, got, first, same - first, given, grew() - got])
-""",
-    )
-
-    assert seen == [
+"""
+    assert said_by(measured, KERNELS + code) == [
         shown["local_bytes"],
         shown["get_function"],
         shown["launch"],
@@ -142,10 +121,7 @@ say(value=[told, got, first, same - first, given, grew() - got])
 def test_local_memory_grows_by_the_difference_and_is_refused_at_the_launch(
     measured: Machine,
 ) -> None:
-    seen = said_by(
-        measured,
-        KERNELS
-        + """
+    code = """
 steps = []
 for bytes in (512, 4096, 2048, 8192):
     assert launch(local(bytes)) == 0
@@ -161,8 +137,8 @@ assert launch(local(4096)) == 0
 both = grew()
 check(cuda.cuCtxDestroy(other))
 say(value=[steps, refused, both - grew()])
-""",
-    )
+"""
+    seen = said_by(measured, KERNELS + code)
 
     assert seen[0] == [0, 3072 * THREADS, 3072 * THREADS, 7168 * THREADS]
     assert seen[1] == [OUT_OF_MEMORY, 0, 0, 0]
@@ -181,26 +157,18 @@ def test_local_memory_of_other_forms_of_launches(measured: Machine, form: str) -
         "cuLaunchKernelEx": "lib.cuLaunchKernelEx(config, f, None, None)",
         "cuLaunchGrid": "(lib.cuFuncSetBlockShape(f, 1, 1, 1), lib.cuLaunchGrid(f, 1, 1))[1]",
     }
-    seen = said_by(
-        measured,
-        KERNELS
-        + f"""
+    code = f"""
 lib = ctypes.CDLL("libcuda.so.1")
 f = ctypes.c_void_p(int(local(4096)))
 config = (ctypes.c_uint * 16)(1, 1, 1, 1, 1, 1)
 assert {calls[form]} == 0
 say(value=grew())
-""",
-    )
-
-    assert seen == 3072 * THREADS
+"""
+    assert said_by(measured, KERNELS + code) == 3072 * THREADS
 
 
 def test_local_memory_of_graphs_is_taken_when_they_are_made_executable(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        KERNELS
-        + """
+    code = """
 stream, function = check(cuda.cuStreamCreate(1)), local(4096)
 begun = used()
 check(cuda.cuStreamBeginCapture(
@@ -215,18 +183,13 @@ refused = code(cuda.cuGraphInstantiate(outer, 0))
 check(cuda.cuMemFree(held))
 check(cuda.cuGraphInstantiate(outer, 0))
 say(value=[captured, refused, grew()])
-""",
-    )
-
-    assert seen == [0, OUT_OF_MEMORY, 3072 * THREADS]
+"""
+    assert said_by(measured, KERNELS + code) == [0, OUT_OF_MEMORY, 3072 * THREADS]
 
 
 def test_the_heap_of_kernels_that_allocate(measured: Machine) -> None:
     shown = shown_launch("ma")
-    seen = said_by(
-        measured,
-        KERNELS
-        + """
+    code = """
 function = kernel("ma", "{ call (r), malloc, (n); }", MALLOC)
 plain = kernel("plain")
 got = grew()
@@ -234,17 +197,12 @@ assert launch(plain) == 0
 before = grew()
 assert launch(function) == 0 and launch(function) == 0
 say(value=[got, before, grew()])
-""",
-    )
-
-    assert seen == [shown["get_function"], 0, shown["launch"]]
+"""
+    assert said_by(measured, KERNELS + code) == [shown["get_function"], 0, shown["launch"]]
 
 
 def test_buffers_are_taken_by_the_first_kernel_that_uses_them(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        KERNELS
-        + """
+    code = """
 limit("PRINTF_FIFO_SIZE", 64 * MIB); limit("MALLOC_HEAP_SIZE", 100 * MIB)
 set = grew()
 assert launch(kernel("say_it", "{ call (r), vprintf, (a, b); }", PRINTF)) == 0
@@ -252,17 +210,12 @@ printed = grew()
 helper = ".func helper()\\n{\\n{ call (r), malloc, (n); }\\nret;\\n}\\n"
 assert launch(kernel("calls_it", "call helper;", MALLOC + helper)) == 0
 say(value=[set, printed, grew() - printed])
-""",
-    )
-
-    assert seen == [0, 64 * MIB, 102 * MIB]
+"""
+    assert said_by(measured, KERNELS + code) == [0, 64 * MIB, 102 * MIB]
 
 
 def test_code_that_a_first_launch_loads(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        KERNELS
-        + """
+    code = """
 text = "// vgpu_sim_first_launch_mib=93\\n.visible .entry k()\\n{\\nret;\\n}\\n"
 module = load(text)
 loaded = grew()
@@ -282,17 +235,13 @@ assert launch(cuda.CUfunction(int(kept))) == 0
 check(cuda.cuCtxDestroy(other))
 check(cuda.cuLibraryUnload(library))
 say(value=[value // MIB for value in (loaded, asked, launched, gone, before, first, grew())])
-""",
-    )
-
-    assert seen == [0, 94, 94, 0, 0, 94, 0]
+"""
+    assert said_by(measured, KERNELS + code) == [0, 94, 94, 0, 0, 94, 0]
 
 
 def test_pools_grow_in_steps(measured: Machine) -> None:
     shown = shown_memory("pool_growth")["pool_growth"]
-    seen = said_by(
-        measured,
-        f"""
+    code = f"""
 stream, seen, piece = check(cuda.cuStreamCreate(0)), [], 0
 begun = used()
 for bytes, _ in {shown}:
@@ -301,16 +250,12 @@ for bytes, _ in {shown}:
     check(cuda.cuStreamSynchronize(stream))
     seen.append([bytes, grew()])
 say(value=seen)
-""",
-    )
-
-    assert seen == shown
+"""
+    assert said_by(measured, code) == shown
 
 
 def test_managed_memory_is_taken_as_the_device_touches_it(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        """
+    code = """
 stream = check(cuda.cuStreamCreate(0))
 begun = used()
 lib = ctypes.CDLL("libcuda.so.1")
@@ -334,10 +279,8 @@ steps.append(ctypes.string_at(piece + 20 * MIB, 2).hex())
 step(code(cuda.cuMemFree(piece)))
 step(code(cuda.cuMemFree(small)))
 say(value=steps)
-""",
-    )
-
-    assert seen == [
+"""
+    assert said_by(measured, code) == [
         shown_memory("managed_at_call")["managed_at_call"],
         4,
         6,
@@ -352,15 +295,11 @@ say(value=steps)
 
 
 def test_managed_memory_that_finds_no_room_stays_on_the_host(measured: Machine) -> None:
-    seen = said_by(
-        measured,
-        """
+    code = """
 piece = int(check(cuda.cuMemAllocManaged(64 * MIB, 1)))
 check(cuda.cuMemAlloc(check(cuda.cuMemGetInfo())[0] // (2 * MIB) * 2 * MIB - 6 * MIB))
 begun = used()
 check(cuda.cuMemsetD8(piece, 5, 64 * MIB))
 say(value=[grew() // MIB, ctypes.string_at(piece + 63 * MIB, 1).hex()])
-""",
-    )
-
-    assert seen == [6, "05"]
+"""
+    assert said_by(measured, code) == [6, "05"]

@@ -4,10 +4,8 @@ Each earlier record stands in a stream that a function of the host holds up, so 
 to it after the last one.
 """
 
-import json
-
 from libvgpu.sim import Machine
-from support.sim.programs import run
+from support.sim.programs import said_in
 
 #: `held` has an event recorded in a stream that is held up, and returns what lets that go on.
 #: `elapsed` is the time between two events, or the code of a refusal.
@@ -47,12 +45,6 @@ SHARED = cuda.CUevent_flags.CU_EVENT_INTERPROCESS | cuda.CUevent_flags.CU_EVENT_
 """
 
 
-def said_by(machine: Machine, code: str) -> dict[str, list[float]]:
-    words = json.loads(run(machine, HELD + code))
-    assert isinstance(words, dict)
-    return words
-
-
 def test_the_time_is_that_of_the_last_record(machine: Machine) -> None:
     code = """
 def times(way, first, last):
@@ -71,7 +63,7 @@ said.update({f"{name}, back": times(way, other, one) for name, way in WAYS.items
 said["per-thread"] = times(by_call, other, PER_THREAD)
 say(**said)
 """
-    for way, (to, since, later_to, later_since) in said_by(machine, code).items():
+    for way, (to, since, later_to, later_since) in said_in(machine, HELD + code).items():
         assert to > 0 and since > 0, way
         assert (later_to, later_since) == (to, since), way
 
@@ -97,7 +89,7 @@ def ready(way, flags):
 said = {name: ready(way, 0) for name, way in WAYS.items()}
 say(shared=ready(by_call, SHARED), **said)
 """
-    for way, told in said_by(machine, code).items():
+    for way, told in said_in(machine, HELD + code).items():
         assert told == [600, 0, 600, 600, 0], way
 
 
@@ -119,7 +111,7 @@ def waits(way, flags):
 said = {name: waits(way, 0) for name, way in WAYS.items()}
 say(shared=waits(by_call, SHARED), **said)
 """
-    for way, told in said_by(machine, code).items():
+    for way, told in said_in(machine, HELD + code).items():
         assert told == [600], way
 
 
@@ -138,7 +130,7 @@ before = elapsed(start, other)
 release()
 say(before=[before], after=[elapsed(start, other)])
 """
-    said = said_by(machine, code)
+    said = said_in(machine, HELD + code)
 
     assert said["before"] == said["after"]
     assert said["before"][0] > 0

@@ -1,19 +1,16 @@
 """Memory of other interfaces on the simulated GPU."""
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim.programs import run
+from support.sim.programs import said_in
 from support.sim.sharing import GRANULE, SERVE, Program, hand_over, pair
 
 EXTERNAL = """
 from support.shim.cuda_arrays import *
 KINDS = cuda.CUexternalMemoryHandleType
-def code(answer): return int(answer[0])
 def file_of(size):
     descriptor = os.memfd_create("other interface")
     os.ftruncate(descriptor, size)
@@ -36,11 +33,6 @@ def done(memory): return code(cuda.cuDestroyExternalMemory(memory))
 """
 
 
-def said_by(machine: Machine, code: str) -> dict[str, Any]:
-    said: dict[str, object] = json.loads(run(machine, SERVE + EXTERNAL + code))
-    return said
-
-
 def test_memory_of_another_interface_counts_until_nothing_of_it_is_left(machine: Machine) -> None:
     code = """
 descriptor = file_of(3 * GRANULE)
@@ -52,7 +44,10 @@ steps += [used(), done(memory), used(), code(cuda.cuMemFree(one)), used()]
 steps += [code(cuda.cuMipmappedArrayDestroy(levels)), used()]
 say(steps=steps, late=code(cuda.cuMemFree(one)))
 """
-    assert said_by(machine, code) == {"steps": [0, 3, 0, 3, 0, 3, 0, 0], "late": 1}
+    assert said_in(machine, SERVE + EXTERNAL + code) == {
+        "steps": [0, 3, 0, 3, 0, 3, 0, 0],
+        "late": 1,
+    }
 
 
 def test_an_import_is_charged_to_the_byte_at_every_import(machine: Machine) -> None:
@@ -65,7 +60,7 @@ second = bring(again, 1 << 20)
 say(once=once, both=own() - start, done=[done(first), done(second)], left=own() - start,
     closed=[os.path.exists(f"/proc/self/fd/{each}") for each in (descriptor, again)])
 """
-    assert said_by(machine, code) == {
+    assert said_in(machine, SERVE + EXTERNAL + code) == {
         "once": 1024,
         "both": 1024 + (1 << 20),
         "done": [0, 0],
@@ -91,7 +86,7 @@ range_ = check(cuda.cuMemGetAddressRange(part + 50))
 say(seen=seen, copied=copied, level=text(whole + 8192, 3), beyond=write(part, bytes(101)),
     range=[int(range_[0]) - part, int(range_[1])])
 """
-    assert said_by(machine, code) == {
+    assert said_in(machine, SERVE + EXTERNAL + code) == {
         "seen": ["of the other side"] * 2 + ["of the nicer side"],
         "copied": 0,
         "level": "LLL",
@@ -109,7 +104,12 @@ check(cuda.cuDevicePrimaryCtxReset(0))
 open_context()
 say(before=before, after=used(), late=code(buffer(memory, 0, 4096)), done=done(memory))
 """
-    assert said_by(machine, code) == {"before": 1, "after": 0, "late": 709, "done": 0}
+    assert said_in(machine, SERVE + EXTERNAL + code) == {
+        "before": 1,
+        "after": 0,
+        "late": 709,
+        "done": 0,
+    }
 
 
 @pytest.mark.parametrize("exporter_first", [True, False])
@@ -167,7 +167,7 @@ def attempt(description):
     return [answer, kept, own() - start]
 say(tries=[{tries}])
 """
-    said = said_by(machine, program)["tries"]
+    said = said_in(machine, SERVE + EXTERNAL + program)["tries"]
 
     assert dict(zip(DESCRIBED, said, strict=True)) == {
         description: [code, code != 0, 4096 if code == 0 else 0]
@@ -183,7 +183,7 @@ descriptor = file_of(8192)
 say(refused=code(cuda.cuImportExternalMemory(describe(descriptor, 4097))),
     fits=code(cuda.cuImportExternalMemory(describe(descriptor, 4096))))
 """
-    assert said_by(machine, code) == {"refused": 2, "fits": 0}
+    assert said_in(machine, SERVE + EXTERNAL + code) == {"refused": 2, "fits": 0}
 
 
 def test_parts_that_do_not_lie_in_the_memory_are_refused(machine: Machine) -> None:
@@ -194,7 +194,7 @@ say(buffers=[code(buffer(memory, at, size)) for at, size in
     levels=[code(levels_of(memory, at, 1, 64, rows)) for at, rows in ((0, 128), (0, 136), (512, 128))],
     deferred=code(levels_of(memory, 0, 1, 64, 8, Flags=cuda.CUDA_ARRAY3D_DEFERRED_MAPPING)))
 """  # noqa: E501
-    assert said_by(machine, code) == {
+    assert said_in(machine, SERVE + EXTERNAL + code) == {
         "buffers": [0, 0, 1, 1, 1, 1],
         "levels": [0, 1, 1],
         "deferred": 1,

@@ -1,15 +1,14 @@
 """Executable graphs of the simulated driver: launching, updating and changing them."""
 
 from libvgpu.sim import Machine
-from support.sim.graphs import said
+from support.sim.graphs import GRAPHS
+from support.sim.programs import run, said_in
 
 INVALID_VALUE, UPDATE_FAILURE = 1, 910
 
 
 def test_an_executable_graph_outlives_its_graph_and_is_launched_again(machine: Machine) -> None:
-    said(
-        machine,
-        """
+    code = """
 graph = new_graph()
 add_kernel(graph)
 executable = instantiate(graph, 8)
@@ -17,16 +16,14 @@ check(cuda.cuGraphDestroy(graph))
 for _ in range(3): launch(executable)
 check(cuda.cuGraphExecDestroy(executable))
 wait(); say()
-""",
-    )
+"""
+    said_in(machine, GRAPHS + code)
 
     assert machine.books()[0].clients[0].launches == 3
 
 
 def test_flags_are_checked_and_told(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 graph = new_graph()
 add_kernel(graph)
 params = cuda.CUDA_GRAPH_INSTANTIATE_PARAMS()
@@ -36,28 +33,18 @@ host = new_graph()
 node = add_host(host, lambda _: None)
 on_device = cuda.CUDA_GRAPH_INSTANTIATE_PARAMS()
 on_device.flags = 4
-refused = code(cuda.cuGraphInstantiateWithParams(host, on_device))
-say(flags=int(check(cuda.cuGraphExecGetFlags(executable))),
-    both=code(cuda.cuGraphInstantiate(graph, 5)),
-    unknown=code(cuda.cuGraphInstantiate(graph, 64)), refused=refused,
-    why=int(on_device.result_out), culprit=int(on_device.hErrNode_out) == int(node))
-""",
-    )
-
-    assert values == {
-        "flags": 10,
-        "both": INVALID_VALUE,
-        "unknown": INVALID_VALUE,
-        "refused": INVALID_VALUE,
-        "why": 3,
-        "culprit": True,
-    }
+same(code(cuda.cuGraphInstantiateWithParams(host, on_device)), INVALID_VALUE)
+same(int(check(cuda.cuGraphExecGetFlags(executable))), 10)
+same(code(cuda.cuGraphInstantiate(graph, 5)), INVALID_VALUE)
+same(code(cuda.cuGraphInstantiate(graph, 64)), INVALID_VALUE)
+same(int(on_device.result_out), 3)
+same(int(on_device.hErrNode_out) == int(node), True)
+"""
+    run(machine, GRAPHS + code)
 
 
 def test_destroying_a_graph_under_way_lets_it_finish(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 import threading
 held, release, seen = threading.Event(), threading.Event(), []
 target = check(cuda.cuMemAlloc(4))
@@ -73,16 +60,12 @@ check(cuda.cuGraphExecMemsetNodeSetParams(executable, b, fill_params(target, 5),
 check(cuda.cuGraphExecDestroy(executable)); check(cuda.cuGraphDestroy(graph))
 release.set(); wait()
 say(before=before, seen=seen)
-""",
-    )
-
-    assert values == {"before": 1, "seen": [9]}
+"""
+    assert said_in(machine, GRAPHS + code) == {"before": 1, "seen": [9]}
 
 
 def test_launches_of_one_graph_in_two_streams_are_in_order(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 import threading
 other = check(cuda.cuStreamCreate(1))
 running, most, release, held = [], [], threading.Event(), threading.Event()
@@ -95,18 +78,14 @@ launch(executable); check(cuda.cuGraphLaunch(executable, other))
 held.wait(); release.set()
 wait(); check(cuda.cuStreamSynchronize(other))
 say(most=most)
-""",
-    )
-
-    assert values == {"most": [1, 1]}
+"""
+    assert said_in(machine, GRAPHS + code) == {"most": [1, 1]}
 
 
 def test_single_nodes_of_an_executable_graph_change_and_the_graph_does_not(
     machine: Machine,
 ) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 one, two = check(cuda.cuMemAlloc(8)), check(cuda.cuMemAlloc(8))
 calls = []
 graph, child = new_graph(), new_graph()
@@ -136,8 +115,8 @@ check(cuda.cuMemsetD8(two, 0, 8))
 launch(executable); wait()
 say(set=set_, calls=calls, two=bytes_of(two, 4),
     graph=check(cuda.cuGraphMemsetNodeGetParams(fill)).value)
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + code)
 
     invalid = INVALID_VALUE
     assert values == {
@@ -150,9 +129,7 @@ say(set=set_, calls=calls, two=bytes_of(two, 4),
 
 
 def test_disabled_nodes_do_nothing(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 target = check(cuda.cuMemAlloc(4))
 check(cuda.cuMemsetD8(target, 0, 4))
 graph = new_graph()
@@ -166,8 +143,8 @@ check(cuda.cuGraphNodeSetEnabled(executable, fill, 1))
 launch(executable); wait()
 say(off=off, on=bytes_of(target, 1)[0], state=state,
     empty=code(cuda.cuGraphNodeSetEnabled(executable, empty, 0)))
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + code)
 
     assert values == {"off": 0, "on": 1, "state": [0], "empty": INVALID_VALUE}
     assert machine.books()[0].clients[0].launches == 0
@@ -204,25 +181,19 @@ executable = instantiate(graph)
 
 
 def test_an_update_takes_the_parameters_of_a_graph_of_the_same_form(machine: Machine) -> None:
-    values = said(
-        machine,
-        UPDATES
-        + """
+    code = """
 good = update(lambda graph: chain(graph, kernel_ns=5_000_000, value=6) and None)
 launch(executable); wait()
 say(good=good, one=bytes_of(one, 4), two=(ctypes.c_ubyte * 1).from_address(int(two))[0])
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + UPDATES + code)
 
     assert values == {"good": [0, 0, False], "one": [6, 6, 6, 6], "two": 6}
     assert machine.books()[0].busy_ns >= 5_000_000
 
 
 def test_an_update_tells_what_changed_too_much_and_changes_nothing(machine: Machine) -> None:
-    values = said(
-        machine,
-        UPDATES
-        + """
+    code = """
 def other_type(graph):
     a = add_kernel(graph)
     b = add_kernel(graph, [a])
@@ -250,8 +221,8 @@ results = {f.__name__: update(f) for f in
            (other_type, more_nodes, other_edges, more_exits, other_memory, cooperative)}
 launch(executable); wait()
 say(**results)
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + UPDATES + code)
 
     assert values == {
         "other_type": [UPDATE_FAILURE, 3, True],

@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim.graphs import said
+from support.sim.graphs import GRAPHS
 from support.sim.measured import SHOWN, shown_memory
+from support.sim.programs import run, said_in
 
 MIB = 1 << 20
 INVALID_VALUE, OUT_OF_MEMORY = 1, 2
 
 MEMORY = """
-MIB = 1 << 20
 def alloc_params(mib):
     params = cuda.CUDA_MEM_ALLOC_NODE_PARAMS()
     params.poolProps.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
@@ -50,44 +50,29 @@ other = check(cuda.cuStreamCreate(1))
 
 
 def test_memory_is_taken_at_a_launch_and_kept_until_it_is_trimmed(machine: Machine) -> None:
-    values = said(
-        machine,
-        MEMORY
-        + """
+    code = """
 graph = new_graph()
 a, address = add_alloc(graph, 64)
 b = add_fill(graph, address, 3, [a])
 c = add_free(graph, address, [b])
 d, later = add_alloc(graph, 32, [c])
 add_free(graph, later, [d])
-made = taken()
+same(taken(), 0)
 executable = instantiate(graph)
-instantiated = taken()
+same(taken(), 0)
 launch(executable); launch(executable); wait()
-launched = taken()
+same(taken(), 64)
 trim()
-say(made=made, instantiated=instantiated, launched=launched, trimmed=taken(),
-    high=attribute("RESERVED_MEM_HIGH"), now=attribute("RESERVED_MEM_CURRENT"),
-    outside=code(cuda.cuMemFree(address)))
-""",
-    )
-
-    assert values == {
-        "made": 0,
-        "instantiated": 0,
-        "launched": 64,
-        "trimmed": 0,
-        "high": 64,
-        "now": 0,
-        "outside": INVALID_VALUE,
-    }
+same(taken(), 0)
+same(attribute("RESERVED_MEM_HIGH"), 64)
+same(attribute("RESERVED_MEM_CURRENT"), 0)
+same(code(cuda.cuMemFree(address)), INVALID_VALUE)
+"""
+    run(machine, GRAPHS + MEMORY + code)
 
 
 def test_memory_left_allocated_has_its_address_and_is_freed_from_outside(machine: Machine) -> None:
-    values = said(
-        machine,
-        MEMORY
-        + """
+    code = """
 graph = new_graph()
 a, address = add_alloc(graph, 64)
 add_fill(graph, address, 3, [a])
@@ -95,71 +80,50 @@ executable = instantiate(graph)
 launch(executable); wait()
 first, again = bytes_of(address, 2), code(cuda.cuGraphLaunch(executable, stream))
 trim()
-live = [taken(), attribute("USED_MEM_CURRENT")]
+same([taken(), attribute("USED_MEM_CURRENT")], [64, 64])
 frees = [code(cuda.cuMemFree(int(address) + 512)), code(cuda.cuMemFree(address)),
          code(cuda.cuMemFree(address))]
 trim()
-freed = taken()
+same(taken(), 0)
 launch(executable); check(cuda.cuMemFreeAsync(address, stream)); launch(executable); wait()
 check(cuda.cuGraphExecDestroy(executable)); check(cuda.cuGraphDestroy(graph))
 trim()
 orphan = [taken(), code(cuda.cuMemFree(address)), code(cuda.cuMemFree(address))]
 trim()
-say(first=first, again=again, live=live, frees=frees, freed=freed, orphan=orphan, left=taken())
-""",
-    )
-
-    assert values == {
-        "first": [3, 3],
-        "again": INVALID_VALUE,
-        "live": [64, 64],
-        "frees": [INVALID_VALUE, 0, INVALID_VALUE],
-        "freed": 0,
-        "orphan": [64, 0, INVALID_VALUE],
-        "left": 0,
-    }
+same(first, [3, 3])
+same(again, INVALID_VALUE)
+same(frees, [INVALID_VALUE, 0, INVALID_VALUE])
+same(orphan, [64, 0, INVALID_VALUE])
+same(taken(), 0)
+"""
+    run(machine, GRAPHS + MEMORY + code)
 
 
 def test_another_graph_frees_it_or_the_next_launch_does(machine: Machine) -> None:
-    values = said(
-        machine,
-        MEMORY
-        + """
+    code = """
 graph, freeing = new_graph(), new_graph()
 _, address = add_alloc(graph, 64)
 add_free(freeing, address)
-twice = free_code(freeing, address)
-inside = free_code(graph, address)
-unknown = free_code(freeing, check(cuda.cuMemAlloc(1)))
+same(free_code(freeing, address), INVALID_VALUE)
+same(free_code(graph, address), INVALID_VALUE)
+same(free_code(freeing, check(cuda.cuMemAlloc(1))), INVALID_VALUE)
 executable, frees = instantiate(graph), instantiate(freeing)
-nothing = code(cuda.cuGraphLaunch(frees, stream))
+same(code(cuda.cuGraphLaunch(frees, stream)), INVALID_VALUE)
 for _ in range(3): launch(executable); launch(frees)
 wait(); trim()
-between = taken()
+same(taken(), 0)
 auto_graph = new_graph()
 _, auto_address = add_alloc(auto_graph, 16)
 auto = instantiate(auto_graph, 1)
 for _ in range(3): launch(auto)
 wait(); trim()
-say(twice=twice, inside=inside, unknown=unknown, nothing=nothing, between=between, auto=taken())
-""",
-    )
-
-    assert values == {
-        "twice": INVALID_VALUE,
-        "inside": INVALID_VALUE,
-        "unknown": INVALID_VALUE,
-        "nothing": INVALID_VALUE,
-        "between": 0,
-        "auto": 16,
-    }
+same(taken(), 16)
+"""
+    run(machine, GRAPHS + MEMORY + code)
 
 
 def test_a_launch_that_finds_too_little_memory_takes_none(machine: Machine) -> None:
-    values = said(
-        machine,
-        MEMORY
-        + """
+    code = """
 graph = new_graph()
 add_alloc(graph, 64)
 _, address = add_alloc(graph, total // MIB)
@@ -167,35 +131,27 @@ executable = instantiate(graph)
 result = code(cuda.cuGraphLaunch(executable, stream))
 trim()
 say(result=result, taken=taken(), used=attribute("USED_MEM_CURRENT"))
-""",
-    )
-
-    assert values == {"result": OUT_OF_MEMORY, "taken": 0, "used": 0}
+"""
+    assert said_in(machine, GRAPHS + MEMORY + code) == {
+        "result": OUT_OF_MEMORY,
+        "taken": 0,
+        "used": 0,
+    }
 
 
 def test_graphs_under_way_in_two_streams_have_memory_of_their_own(machine: Machine) -> None:
-    values = said(
-        machine,
-        MEMORY
-        + HELD
-        + """
+    code = """
 launch(build(64)); check(cuda.cuGraphLaunch(build(64), other))
 held.wait(); trim()
 during = taken()
 release.set(); wait(); check(cuda.cuStreamSynchronize(other)); trim()
 say(during=during, after=taken())
-""",
-    )
-
-    assert values == {"during": 128, "after": 0}
+"""
+    assert said_in(machine, GRAPHS + MEMORY + HELD + code) == {"during": 128, "after": 0}
 
 
 def test_an_upload_shares_the_memory_of_launches_under_way_in_its_stream(machine: Machine) -> None:
-    values = said(
-        machine,
-        MEMORY
-        + HELD
-        + """
+    code = """
 def upload(executable, stream): check(cuda.cuGraphUpload(executable, stream))
 first = build(64)
 launch(first); held.wait()
@@ -205,8 +161,8 @@ upload(build(96), stream); larger = taken()
 upload(build(64), other); elsewhere = taken()
 release.set(); wait(); trim()
 say(same=same, another=another, larger=larger, elsewhere=elsewhere, after=taken())
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + MEMORY + HELD + code)
 
     # the last one can take nothing from the launch under way, whose memory the larger one shares
     assert values == {"same": 64, "another": 64, "larger": 96, "elsewhere": 160, "after": 0}
@@ -231,10 +187,7 @@ def test_one_executable_graph_has_its_memory_once_as_on_an_h100(
     machine: Machine, name: str
 ) -> None:
     case: dict[str, Any] = CASES[name]
-    values = said(
-        machine,
-        MEMORY
-        + f"""
+    code = f"""
 import threading
 steps, seen, release = {steps_of(name)}, [], []
 streams = {{"s": stream, "t": check(cuda.cuStreamCreate(1))}}
@@ -264,10 +217,8 @@ for step in steps:
 during = taken()
 wait_all()
 say(seen=seen, after=look(), during=during, left=taken())
-""",
-    )
-
-    assert values == {
+"""
+    assert said_in(machine, GRAPHS + MEMORY + code) == {
         "seen": case["used_reserved_mib"],
         "after": case["after_mib"],
         "during": case["used_reserved_mib"][-1][1],
@@ -277,10 +228,7 @@ say(seen=seen, after=look(), during=during, left=taken())
 
 def test_allocations_that_follow_each_other_lie_on_top_of_each_other(machine: Machine) -> None:
     shown = shown_memory("graph_100x64MiB")["graph_100x64MiB"]
-    values = said(
-        machine,
-        MEMORY
-        + """
+    code = """
 graph, after = new_graph(), []
 for _ in range(100):
     node, address = add_alloc(graph, 64, after)
@@ -293,8 +241,8 @@ attributes = [attribute(name) for name in (
     "USED_MEM_CURRENT", "USED_MEM_HIGH", "RESERVED_MEM_CURRENT", "RESERVED_MEM_HIGH")]
 trim()
 say(seen=seen, attributes=attributes, trimmed=taken())
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + MEMORY + code)
 
     key = "attributes_used_usedhigh_reserved_reservedhigh"
     assert values == {
@@ -307,11 +255,7 @@ say(seen=seen, attributes=attributes, trimmed=taken())
 def test_memory_of_a_graph_is_not_taken_from_it_while_another_launch_uses_it(
     machine: Machine,
 ) -> None:
-    values = said(
-        machine,
-        MEMORY
-        + HELD
-        + """
+    code = """
 first, second = build(64), build(64)
 launch(first); held.wait()
 check(cuda.cuGraphUpload(second, stream)); shared = taken()
@@ -320,49 +264,33 @@ release.set(); wait(); check(cuda.cuStreamSynchronize(other))
 kept = taken()
 big = new_graph(); add_alloc(big, 128); launch(instantiate(big)); wait()
 say(shared=shared, apart=apart, kept=kept, taken_over=taken(), used=attribute("USED_MEM_CURRENT"))
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + MEMORY + HELD + code)
 
     assert values == {"shared": 64, "apart": 128, "kept": 128, "taken_over": 128, "used": 128}
 
 
 def test_graphs_with_memory_nodes_are_not_copied_or_taken_apart(machine: Machine) -> None:
-    values = said(
-        machine,
-        MEMORY
-        + """
+    code = """
 graph = new_graph()
 a, address = add_alloc(graph, 1)
 b = add_free(graph, address, [a])
 executable = instantiate(graph)
-second = code(cuda.cuGraphInstantiate(graph, 0))
+same(code(cuda.cuGraphInstantiate(graph, 0)), INVALID_VALUE)
 check(cuda.cuGraphExecDestroy(executable))
-after = code(cuda.cuGraphInstantiate(graph, 0))
+same(code(cuda.cuGraphInstantiate(graph, 0)), 0)
 outer = new_graph()
-say(second=second, after=after, clone=code(cuda.cuGraphClone(graph)),
-    child=code(cuda.cuGraphAddChildGraphNode(outer, [], 0, graph)),
-    node=code(cuda.cuGraphDestroyNode(b)),
-    edge=code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)),
-    told=int(check(cuda.cuGraphMemFreeNodeGetParams(b))) == int(address))
-""",
-    )
-
-    assert values == {
-        "second": INVALID_VALUE,
-        "after": 0,
-        "clone": INVALID_VALUE,
-        "child": INVALID_VALUE,
-        "node": INVALID_VALUE,
-        "edge": INVALID_VALUE,
-        "told": True,
-    }
+same(code(cuda.cuGraphClone(graph)), INVALID_VALUE)
+same(code(cuda.cuGraphAddChildGraphNode(outer, [], 0, graph)), INVALID_VALUE)
+same(code(cuda.cuGraphDestroyNode(b)), INVALID_VALUE)
+same(code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)), INVALID_VALUE)
+same(int(check(cuda.cuGraphMemFreeNodeGetParams(b))) == int(address), True)
+"""
+    run(machine, GRAPHS + MEMORY + code)
 
 
 def test_captured_allocations_become_memory_nodes(machine: Machine) -> None:
-    values = said(
-        machine,
-        MEMORY
-        + """
+    code = """
 begin()
 address = check(cuda.cuMemAllocAsync(64 * MIB, stream))
 check(cuda.cuMemsetD8Async(address, 4, 8, stream))
@@ -376,17 +304,14 @@ launch(executable); wait()
 values = bytes_of(kept_address, 2)
 trim()
 say(types=types_of(graph), captured=captured, values=values, live=taken())
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + MEMORY + code)
 
     assert values == {"types": [10, 2, 11, 10, 2], "captured": 0, "values": [5, 5], "live": 8}
 
 
 def test_a_free_node_that_was_refused_frees_nothing(machine: Machine) -> None:
-    values = said(
-        machine,
-        MEMORY
-        + """
+    code = """
 graph, other = new_graph(), new_graph()
 node, address = add_alloc(graph, 4)
 foreign, _ = add_alloc(other, 4)
@@ -396,6 +321,6 @@ launch(instantiate(graph)); wait()
 left = taken()
 check(cuda.cuMemFree(address))
 say(refused=refused, left=left, accepted=free_code(graph, address))
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + MEMORY + code)
     assert values == {"refused": [INVALID_VALUE] * 2, "left": 4, "accepted": 0}

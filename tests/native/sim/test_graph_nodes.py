@@ -1,15 +1,14 @@
 """Graphs of the simulated driver: nodes of every kind, and what their launches do."""
 
 from libvgpu.sim import Machine
-from support.sim.graphs import said
+from support.sim.graphs import GRAPHS
+from support.sim.programs import run, said_in
 
 INVALID_VALUE, NOT_SUPPORTED, LOSSY_QUERY = 1, 801, 402
 
 
 def test_nodes_and_edges_are_told_as_they_were_made(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 graph = new_graph()
 a = add_kernel(graph)
 b, c = add_kernel(graph, [a]), add_empty(graph, [a])
@@ -17,43 +16,26 @@ d = add_kernel(graph, [b, c])
 other = add_empty(new_graph())
 def names(answer, count): return ["abcd"[[int(n) for n in (a, b, c, d)].index(int(x))]
                                   for x in answer[0]]
-say(edges=edges_of(graph), types=types_of(graph),
-    roots=check(cuda.cuGraphGetRootNodes(graph))[1],
-    before_d=names(check(cuda.cuGraphNodeGetDependencies(d, 2)), 2),
-    after_a=names(check(cuda.cuGraphNodeGetDependentNodes(a, 2)), 2),
-    again=code(cuda.cuGraphAddDependencies(graph, [a], [b], None, 1)),
-    foreign=code(cuda.cuGraphAddDependencies(graph, [other], [b], None, 1)),
-    twice=code(cuda.cuGraphAddEmptyNode(graph, [a, a], 2)),
-    new=code(cuda.cuGraphAddDependencies(graph, [b], [c], None, 1)),
-    with_new=edges_of(graph),
-    gone=code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)),
-    none=code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)),
-    destroyed=code(cuda.cuGraphDestroyNode(c)), left=edges_of(graph))
-""",
-    )
-
-    assert values == {
-        "edges": [[0, 1], [0, 2], [1, 3], [2, 3]],
-        "types": [0, 0, 5, 0],
-        "roots": 1,
-        "before_d": ["b", "c"],
-        "after_a": ["b", "c"],
-        "again": INVALID_VALUE,
-        "foreign": INVALID_VALUE,
-        "twice": INVALID_VALUE,
-        "new": 0,
-        "with_new": [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]],
-        "gone": 0,
-        "none": INVALID_VALUE,
-        "destroyed": 0,
-        "left": [[1, 2]],
-    }
+same(edges_of(graph), [[0, 1], [0, 2], [1, 3], [2, 3]])
+same(types_of(graph), [0, 0, 5, 0])
+same(check(cuda.cuGraphGetRootNodes(graph))[1], 1)
+same(names(check(cuda.cuGraphNodeGetDependencies(d, 2)), 2), ["b", "c"])
+same(names(check(cuda.cuGraphNodeGetDependentNodes(a, 2)), 2), ["b", "c"])
+same(code(cuda.cuGraphAddDependencies(graph, [a], [b], None, 1)), INVALID_VALUE)
+same(code(cuda.cuGraphAddDependencies(graph, [other], [b], None, 1)), INVALID_VALUE)
+same(code(cuda.cuGraphAddEmptyNode(graph, [a, a], 2)), INVALID_VALUE)
+same(code(cuda.cuGraphAddDependencies(graph, [b], [c], None, 1)), 0)
+same(edges_of(graph), [[0, 1], [0, 2], [1, 2], [1, 3], [2, 3]])
+same(code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)), 0)
+same(code(cuda.cuGraphRemoveDependencies(graph, [a], [b], None, 1)), INVALID_VALUE)
+same(code(cuda.cuGraphDestroyNode(c)), 0)
+same(edges_of(graph), [[1, 2]])
+"""
+    run(machine, GRAPHS + code)
 
 
 def test_an_edge_with_data_is_not_told_without_it(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 graph = new_graph()
 a, b, empty = add_kernel(graph), add_kernel(graph), add_empty(graph)
 data = cuda.CUgraphEdgeData()
@@ -65,16 +47,14 @@ found, count = (ctypes.c_void_p * 1)(), ctypes.c_size_t(1)
 lossy = old(ctypes.c_void_p(int(b)), found, ctypes.byref(count))
 told = check(cuda.cuGraphNodeGetDependencies(b, 1))
 say(added=added, to_empty=to_empty, lossy=lossy, port=told[1][0].from_port)
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + code)
 
     assert values == {"added": 0, "to_empty": INVALID_VALUE, "lossy": LOSSY_QUERY, "port": 1}
 
 
 def test_a_cycle_is_found_when_the_graph_is_instantiated(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 graph = new_graph()
 a, b, c = add_empty(graph), add_empty(graph), add_empty(graph)
 check(cuda.cuGraphAddDependencies(graph, [b, c], [c, b], None, 2))
@@ -82,23 +62,19 @@ params = cuda.CUDA_GRAPH_INSTANTIATE_PARAMS()
 result = code(cuda.cuGraphInstantiateWithParams(graph, params))
 say(result=result, why=int(params.result_out),
     culprit=int(params.hErrNode_out) in (int(b), int(c)))
-""",
-    )
-
-    assert values == {"result": INVALID_VALUE, "why": 2, "culprit": True}
+"""
+    assert said_in(machine, GRAPHS + code) == {"result": INVALID_VALUE, "why": 2, "culprit": True}
 
 
 def test_a_graph_of_kernels_runs_as_one_operation_with_all_their_time(machine: Machine) -> None:
-    said(
-        machine,
-        """
+    code = """
 graph = new_graph()
 first = add_kernel(graph)
 for each in range(3): add_kernel(graph, [first], 2_000_000)
 executable = instantiate(graph)
 launch(executable); wait(); say()
-""",
-    )
+"""
+    said_in(machine, GRAPHS + code)
     (books,) = machine.books()
 
     assert books.busy_ns == 7_000_000
@@ -106,31 +82,24 @@ launch(executable); wait(); say()
 
 
 def test_kernel_arguments_are_copied_and_told(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 graph = new_graph()
 node = add_kernel(graph, kernel_ns=3_000_000)
 kept[-1][0].value = 50_000_000   # too late to change anything
 params = check(cuda.cuGraphKernelNodeGetParams(node))
 pointer = ctypes.cast(int(params.kernelParams), ctypes.POINTER(ctypes.c_void_p))[0]
-told = ctypes.cast(pointer, ctypes.POINTER(ctypes.c_ulonglong))[0]
-same = int(params.func) == int(spinner._function)
+same(ctypes.cast(pointer, ctypes.POINTER(ctypes.c_ulonglong))[0], 3_000_000)
+same(int(params.func) == int(spinner._function), True)
 executable = instantiate(graph)
 check(cuda.cuGraphKernelNodeSetParams(node, kernel_params(9_000_000)))
 launch(executable); wait()
-say(told=told, same=same)
-""",
-    )
-
-    assert values == {"told": 3_000_000, "same": True}
+"""
+    run(machine, GRAPHS + code)
     assert machine.books()[0].busy_ns == 3_000_000
 
 
 def test_kernel_attributes_are_kept_and_copied(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 graph = new_graph()
 a, b = add_kernel(graph), add_kernel(graph)
 Id = cuda.CUlaunchAttributeID
@@ -145,32 +114,28 @@ check(cuda.cuGraphKernelNodeCopyAttributes(b, a))
 clone = check(cuda.cuGraphClone(graph))
 say(before=before, after=priority(b),
     cloned=priority(check(cuda.cuGraphNodeFindInClone(b, clone))))
-""",
-    )
-
-    assert values == {"before": 0, "after": -3, "cloned": -3}
+"""
+    assert said_in(machine, GRAPHS + code) == {"before": 0, "after": -3, "cloned": -3}
 
 
 def test_nodes_run_behind_all_their_dependencies(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 order = []
 graph = new_graph()
 d, c, b, a = [add_host(graph, lambda _, name=name: order.append(name)) for name in "dcba"]
 check(cuda.cuGraphAddDependencies(graph, [a, a, b, c], [b, c, d, d], None, 4))
 launch(instantiate(graph)); wait()
 say(first=order[0], last=order[3:], all=sorted(order))
-""",
-    )
-
-    assert values == {"first": "a", "last": ["d"], "all": ["a", "b", "c", "d"]}
+"""
+    assert said_in(machine, GRAPHS + code) == {
+        "first": "a",
+        "last": ["d"],
+        "all": ["a", "b", "c", "d"],
+    }
 
 
 def test_fills_and_copies_move_bytes_in_the_order_of_their_edges(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 one, two = check(cuda.cuMemAlloc(64)), check(cuda.cuMemAlloc(64))
 check(cuda.cuMemsetD8(one, 0, 64)); check(cuda.cuMemsetD8(two, 0, 64))
 graph = new_graph()
@@ -192,8 +157,8 @@ beyond.WidthInBytes, beyond.Height, beyond.Depth = 65, 1, 1
 say(untouched=sum(untouched), one=bytes_of(one, 24), two=bytes_of(two, 16),
     beyond=code(cuda.cuGraphAddMemcpyNode(graph, [], 0, beyond, context)),
     height=check(cuda.cuGraphMemsetNodeGetParams(rows)).height)
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + code)
 
     row = [7, 7, 7, 0, 0, 0, 0, 0]
     assert values == {
@@ -206,9 +171,7 @@ say(untouched=sum(untouched), one=bytes_of(one, 24), two=bytes_of(two, 16),
 
 
 def test_host_functions_come_between_the_work_around_them(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 target = check(cuda.cuMemAlloc(4))
 source = check(cuda.cuMemAllocHost(4))
 order = []
@@ -226,16 +189,12 @@ b = check(cuda.cuGraphAddMemcpyNode(graph, [a], 1, copy, context))
 add_host(graph, read, [b])
 launch(instantiate(graph)); wait()
 say(order=order)
-""",
-    )
-
-    assert values == {"order": ["write", "read", 5]}
+"""
+    assert said_in(machine, GRAPHS + code) == {"order": ["write", "read", 5]}
 
 
 def test_child_graphs_are_copied_or_moved_and_run(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 child = new_graph()
 add_kernel(child, kernel_ns=2_000_000)
 graph = new_graph()
@@ -248,26 +207,18 @@ params.graph.graph = child
 params.graph.ownership = cuda.CUgraphChildGraphNodeOwnership.CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
 moved = check(cuda.cuGraphAddNode(graph, [node], None, 1, params))
 launch(instantiate(graph)); wait()
-say(inner=len(nodes_of(inner)), own=code(cuda.cuGraphDestroy(inner)),
-    moved=int(check(cuda.cuGraphChildGraphNodeGetGraph(moved))) == int(child),
-    again=code(cuda.cuGraphAddNode(graph, [], None, 0, params)), types=types_of(graph))
-""",
-    )
-
-    assert values == {
-        "inner": 1,
-        "own": INVALID_VALUE,
-        "moved": True,
-        "again": INVALID_VALUE,
-        "types": [4, 4],
-    }
+same(len(nodes_of(inner)), 1)
+same(code(cuda.cuGraphDestroy(inner)), INVALID_VALUE)
+same(int(check(cuda.cuGraphChildGraphNodeGetGraph(moved))) == int(child), True)
+same(code(cuda.cuGraphAddNode(graph, [], None, 0, params)), INVALID_VALUE)
+same(types_of(graph), [4, 4])
+"""
+    run(machine, GRAPHS + code)
     assert machine.books()[0].busy_ns == 5_000_000
 
 
 def test_event_nodes_record_and_wait_outside_the_graph(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 start, stop = check(cuda.cuEventCreate(0)), check(cuda.cuEventCreate(0))
 graph = new_graph()
 a = check(cuda.cuGraphAddEventRecordNode(graph, [], 0, start))
@@ -279,16 +230,16 @@ launch(executable); wait()
 say(apart=check(cuda.cuEventElapsedTime(start, stop)) >= 4,
     told=int(check(cuda.cuGraphEventRecordNodeGetEvent(c))) == int(stop),
     other_kind=code(cuda.cuGraphEventWaitNodeGetEvent(c)))
-""",
-    )
-
-    assert values == {"apart": True, "told": True, "other_kind": INVALID_VALUE}
+"""
+    assert said_in(machine, GRAPHS + code) == {
+        "apart": True,
+        "told": True,
+        "other_kind": INVALID_VALUE,
+    }
 
 
 def test_memory_operations_write_and_wait_for_words(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 import threading
 words = check(cuda.cuMemAllocHost(16))
 ctypes.memset(int(words), 0, 16)
@@ -314,16 +265,14 @@ wait_op.waitValue.address = 12345 * 4
 params.paramArray = [wait_op, write_op]
 say(query=list(query), before=before, seen=seen,
     foreign=code(cuda.cuGraphAddBatchMemOpNode(graph, [], 0, params)))
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + code)
 
     assert values == {"query": [600], "before": 0, "seen": [1 << 40], "foreign": INVALID_VALUE}
 
 
 def test_the_default_value_of_a_condition_decides(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 Cond = cuda.CUgraphConditionalNodeType
 def conditional(graph, kind, size, value, flags=1):
     handle = check(cuda.cuGraphConditionalHandleCreate(graph, context, value, flags))
@@ -347,47 +296,32 @@ graph = new_graph()
 (body,) = conditional(graph, If, 1, 1)
 handle = check(cuda.cuGraphConditionalHandleCreate(graph, context, 1, 1))
 params = cuda.CUDA_GRAPH_INSTANTIATE_PARAMS()
-unused = code(cuda.cuGraphInstantiateWithParams(graph, params))
-say(then=took(If, 2, 5), otherwise=took(If, 2, 0), no_default=took(If, 2, 5, 0),
-    once=took(While, 1, 1), never=took(While, 1, 0), second=took(Switch, 3, 1),
-    none=took(Switch, 3, 3),
-    host=code(cuda.cuGraphAddHostNode(body, [], 0, host_params(lambda _: None))),
-    clone=code(cuda.cuGraphClone(graph)), unused=unused, why=int(params.result_out))
-""",
-    )
-
-    assert values == {
-        "then": 10,
-        "otherwise": 11,
-        "no_default": 11,
-        "once": 10,
-        "never": 0,
-        "second": 11,
-        "none": 0,
-        "host": INVALID_VALUE,
-        "clone": INVALID_VALUE,
-        "unused": INVALID_VALUE,
-        "why": 5,
-    }
+same(code(cuda.cuGraphInstantiateWithParams(graph, params)), INVALID_VALUE)
+same(took(If, 2, 5), 10)
+same(took(If, 2, 0), 11)
+same(took(If, 2, 5, 0), 11)
+same(took(While, 1, 1), 10)
+same(took(While, 1, 0), 0)
+same(took(Switch, 3, 1), 11)
+same(took(Switch, 3, 3), 0)
+same(code(cuda.cuGraphAddHostNode(body, [], 0, host_params(lambda _: None))), INVALID_VALUE)
+same(code(cuda.cuGraphClone(graph)), INVALID_VALUE)
+same(int(params.result_out), 5)
+"""
+    run(machine, GRAPHS + code)
 
 
 def test_external_semaphores_are_not_modelled(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 params = cuda.CUgraphNodeParams()
 params.type = Type.CU_GRAPH_NODE_TYPE_EXT_SEMAS_SIGNAL
 say(code=code(cuda.cuGraphAddNode(new_graph(), [], None, 0, params)))
-""",
-    )
-
-    assert values == {"code": NOT_SUPPORTED}
+"""
+    assert said_in(machine, GRAPHS + code) == {"code": NOT_SUPPORTED}
 
 
 def test_a_clone_is_a_graph_of_its_own(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 graph = new_graph()
 a = add_kernel(graph)
 b = add_kernel(graph, [a])
@@ -397,28 +331,19 @@ def argument(node):
     params = int(check(cuda.cuGraphKernelNodeGetParams(node)).kernelParams)
     return ctypes.cast(params, ctypes.POINTER(ctypes.c_void_p))[0]
 one, other = argument(b), argument(found)
-own = one != other and ctypes.c_ulonglong.from_address(other).value == 1_000_000
+same(one != other and ctypes.c_ulonglong.from_address(other).value == 1_000_000, True)
 check(cuda.cuGraphDestroyNode(found))
-say(different=int(found) != int(b), own=own, edges=edges_of(graph), left=len(nodes_of(clone)),
-    gone=code(cuda.cuGraphNodeFindInClone(b, clone)),
-    not_a_clone=code(cuda.cuGraphNodeFindInClone(b, graph)))
-""",
-    )
-
-    assert values == {
-        "different": True,
-        "own": True,
-        "edges": [[0, 1]],
-        "left": 1,
-        "gone": INVALID_VALUE,
-        "not_a_clone": INVALID_VALUE,
-    }
+same(int(found) != int(b), True)
+same(edges_of(graph), [[0, 1]])
+same(len(nodes_of(clone)), 1)
+same(code(cuda.cuGraphNodeFindInClone(b, clone)), INVALID_VALUE)
+same(code(cuda.cuGraphNodeFindInClone(b, graph)), INVALID_VALUE)
+"""
+    run(machine, GRAPHS + code)
 
 
 def test_a_graph_is_printed_for_graphviz(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 import tempfile
 graph = new_graph()
 a = add_kernel(graph)
@@ -429,16 +354,14 @@ with tempfile.NamedTemporaryFile() as file:
 say(kernel="spin_ns" in text, edges=text.count("->"), graph=text.startswith("digraph"),
     closed=text.count("{") == text.count("}"),
     nowhere=code(cuda.cuGraphDebugDotPrint(graph, b"/nonexistent/file", 0)))
-""",
-    )
+"""
+    values = said_in(machine, GRAPHS + code)
 
     assert values == {"kernel": True, "edges": 1, "graph": True, "closed": True, "nowhere": 304}
 
 
 def test_a_user_object_lives_as_long_as_a_graph_or_a_launch_holds_it(machine: Machine) -> None:
-    values = said(
-        machine,
-        """
+    code = """
 import threading
 gone = threading.Event()
 destroy = CALL(lambda _: gone.set())
@@ -461,7 +384,9 @@ passed.wait()   # by now a destructor that was called before has run
 during = gone.is_set()
 release.set()
 say(too_many=too_many, during=during, after=gone.wait(60))
-""",
-    )
-
-    assert values == {"too_many": INVALID_VALUE, "during": False, "after": True}
+"""
+    assert said_in(machine, GRAPHS + code) == {
+        "too_many": INVALID_VALUE,
+        "during": False,
+        "after": True,
+    }

@@ -1,13 +1,12 @@
 """Handles of objects that were destroyed: whoever uses one again ends, as on a real driver."""
 
-import json
 import re
 import signal
 
 import pytest
 
 from libvgpu.sim import Machine
-from support.sim.programs import run, start
+from support.sim.programs import run, said_in, start
 from support.waiting import PATIENCE_S
 
 OBJECTS = """
@@ -36,7 +35,6 @@ def function(module): return check(cuda.cuModuleGetFunction(module, b"spin_ns"))
 def launch(function, stream=0):
     return cuda.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream,
                                ctypes.addressof(spinner._arguments), 0)
-def code(answer): return int(answer[0])
 """
 STREAM = "a stream that was destroyed; a real driver crashes here (SIGSEGV on an H100)"
 CONTEXT = "a context that was destroyed; a real driver aborts soon after (SIGABRT on an H100)"
@@ -80,11 +78,6 @@ USES = [
     ("exec", "cuda.cuGraphLaunch(it, 0)", "cuGraphLaunch", EXEC),
     ("exec", "cuda.cuGraphExecDestroy(it)", "cuGraphExecDestroy", EXEC),
 ]
-
-
-def said(machine: Machine, code: str) -> dict[str, object]:
-    answer: dict[str, object] = json.loads(run(machine, OBJECTS + code))
-    return answer
 
 
 @pytest.mark.parametrize(
@@ -154,7 +147,7 @@ for kind in create:
 say(**again)
 """
     kinds = ("stream", "event", "module", "graph", "exec", "context")
-    assert said(machine, code) == dict.fromkeys(kinds, True)
+    assert said_in(machine, OBJECTS + code) == dict.fromkeys(kinds, True)
 
 
 def test_work_goes_on_when_its_stream_is_destroyed_and_its_handle_is_another_stream(
@@ -172,7 +165,7 @@ idle, busy = code(cuda.cuStreamQuery(new)), code(cuda.cuEventQuery(behind))
 check(cuda.cuEventSynchronize(behind))
 say(same=int(old) == int(new), idle=idle, busy=busy, done=code(cuda.cuEventQuery(behind)))
 """
-    assert said(machine, code) == {"same": True, "idle": 0, "busy": 600, "done": 0}
+    assert said_in(machine, OBJECTS + code) == {"same": True, "idle": 0, "busy": 600, "done": 0}
 
 
 def test_an_event_that_is_destroyed_before_it_completes_is_no_other_event_until_then(
@@ -189,7 +182,7 @@ long.wait()
 check(cuda.cuEventSynchronize(early))
 say(early=int(early) == int(event), late=int(create["event"]()) == int(event))
 """
-    assert said(machine, code) == {"early": False, "late": True}
+    assert said_in(machine, OBJECTS + code) == {"early": False, "late": True}
 
 
 def test_what_was_of_a_context_does_not_pass_to_the_one_in_its_place(machine: Machine) -> None:
@@ -209,17 +202,13 @@ thread = threading.Thread(target=elsewhere); thread.start(); ready.wait()
 check(cuda.cuCtxDestroy(old))
 new = create["context"]()
 ended.set(); thread.join()
-say(same=int(new) == int(old), there=there[0], stream=code(cuda.cuStreamQuery(stream)),
-    event=code(cuda.cuEventQuery(event)),
-    ends=[code(cuda.cuStreamDestroy(stream)), code(cuda.cuEventDestroy(event))])
+same(int(new) == int(old), True)
+same(there[0], 709)
+same(code(cuda.cuStreamQuery(stream)), 709)
+same(code(cuda.cuEventQuery(event)), 0)
+same([code(cuda.cuStreamDestroy(stream)), code(cuda.cuEventDestroy(event))], [0, 0])
 """
-    assert said(machine, code) == {
-        "same": True,
-        "there": 709,
-        "stream": 709,
-        "event": 0,
-        "ends": [0, 0],
-    }
+    run(machine, OBJECTS + code)
 
 
 def test_a_primary_context_comes_back_under_its_handle(machine: Machine) -> None:
@@ -231,7 +220,7 @@ again = check(cuda.cuDevicePrimaryCtxRetain(0))
 say(gone=gone, same=int(again) == int(primary),
     works=[code(cuda.cuCtxSynchronize()), code(cuda.cuCtxSetCurrent(primary))])
 """
-    assert said(machine, code) == {"gone": 709, "same": True, "works": [0, 0]}
+    assert said_in(machine, OBJECTS + code) == {"gone": 709, "same": True, "works": [0, 0]}
 
 
 def test_what_never_was_a_handle_is_refused(machine: Machine) -> None:
@@ -244,4 +233,7 @@ say(codes=[code(each(at)) for each in (cuda.cuStreamQuery, cuda.cuEventQuery, cu
                                        cuda.cuGraphExecDestroy)],
     freed=[code(cuda.cuMemFree(memory)), code(cuda.cuMemFree(memory))])
 """
-    assert said(machine, code) == {"codes": [400, 400, 201, 400, 1, 1], "freed": [0, 1]}
+    assert said_in(machine, OBJECTS + code) == {
+        "codes": [400, 400, 201, 400, 1, 1],
+        "freed": [0, 1],
+    }

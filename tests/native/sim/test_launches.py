@@ -1,16 +1,15 @@
 """What launches and functions answer on the simulated GPU, old and new kinds."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 SUCCESS, INVALID_VALUE, INVALID_HANDLE, OUT_OF_RESOURCES = 0, 1, 400, 701
-TOO_LARGE, CLUSTER_SIZE, NOT_PERMITTED, NOT_SUPPORTED = 720, 912, 800, 801
+TOO_LARGE, CLUSTER_SIZE, NOT_SUPPORTED = 720, 912, 801
 H100_SMS = PROFILES["h100-80g"].sm_count
 
 PRELUDE = """
@@ -49,28 +48,18 @@ def put(f, name, value):
 """
 
 
-def said(machine: Machine, code: str) -> dict[str, object]:
-    answer: dict[str, object] = json.loads(run(machine, PRELUDE + code))
-    return answer
-
-
 def test_launch_bounds_of_the_code_hold(machine: Machine) -> None:
     code = """
 most, exact = function(kernel("k", ".maxntid 64, 2")), function(kernel("k", ".reqntid 32, 4, 1"))
-say(fits=launch(most, block=(128, 1, 1)), more=launch(most, block=(129, 1, 1)),
-    exact=launch(exact, block=(32, 4, 1)), turned=launch(exact, block=(4, 32, 1)),
-    beyond=launch(function(kernel("k")), block=(1025, 1, 1)),
-    wide=launch(most, grid=(2**31, 1, 1)), deep=launch(most, grid=(1, 65536, 1)))
+same(launch(most, block=(128, 1, 1)), 0)
+same(launch(most, block=(129, 1, 1)), LAUNCH_OUT_OF_RESOURCES)
+same(launch(exact, block=(32, 4, 1)), 0)
+same(launch(exact, block=(4, 32, 1)), INVALID_VALUE)
+same(launch(function(kernel("k")), block=(1025, 1, 1)), INVALID_VALUE)
+same(launch(most, grid=(2**31, 1, 1)), INVALID_VALUE)
+same(launch(most, grid=(1, 65536, 1)), INVALID_VALUE)
 """
-    assert said(machine, code) == {
-        "fits": SUCCESS,
-        "more": OUT_OF_RESOURCES,
-        "exact": SUCCESS,
-        "turned": INVALID_VALUE,
-        "beyond": INVALID_VALUE,
-        "wide": INVALID_VALUE,
-        "deep": INVALID_VALUE,
-    }
+    run(machine, PRELUDE + code)
 
 
 def test_registers_of_the_code_bound_a_block(machine: Machine) -> None:
@@ -86,7 +75,7 @@ say(threads=get(f, "MAX_THREADS_PER_BLOCK"), fits=launch(f, block=(256, 1, 1)),
     none=check(cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(f, 320, 0)))
 """
     # 200 registers for each of 32 threads are 25 units of 256; a scheduler's 16384 hold 2 warps.
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "threads": 256,
         "fits": SUCCESS,
         "more": OUT_OF_RESOURCES,
@@ -109,7 +98,7 @@ say(free=launch(f, shared=47 << 10), full=launch(f, shared=48 << 10),
     too_many=int(cuda.cuOccupancyAvailableDynamicSMemPerBlock(f, 64, 1024)[0]))
 """
     # Of 228 KiB an SM each block takes its own 1 KiB, what is asked, and 1 KiB for the system.
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "free": SUCCESS,
         "full": INVALID_VALUE,
         "too_much": INVALID_VALUE,
@@ -127,21 +116,16 @@ f = function(kernel("k"))
 names = ("PREFERRED_SHARED_MEMORY_CARVEOUT", "REQUIRED_CLUSTER_WIDTH",
          "NON_PORTABLE_CLUSTER_SIZE_ALLOWED", "CLUSTER_SCHEDULING_POLICY_PREFERENCE")
 fixed = function(kernel("k", ".reqnctapercluster 4, 1, 1"))
-say(before=[get(f, name) for name in names], set=[put(f, name, 1) for name in names],
-    after=[get(f, name) for name in names], carveout=put(f, names[0], 101),
-    read_only=put(f, "NUM_REGS", 16), fixed=put(fixed, names[1], 2), width=get(fixed, names[1]),
-    unknown=int(cuda.cuFuncSetAttribute(f, F.CU_FUNC_ATTRIBUTE_MAX, 0)[0]))
+same([get(f, name) for name in names], [-1, 0, 0, 0])
+same([put(f, name, 1) for name in names], [0, 0, 0, 0])
+same([get(f, name) for name in names], [1, 1, 1, 1])
+same(put(f, names[0], 101), INVALID_VALUE)
+same(put(f, "NUM_REGS", 16), INVALID_VALUE)
+same(put(fixed, names[1], 2), NOT_PERMITTED)
+same(get(fixed, names[1]), 4)
+same(int(cuda.cuFuncSetAttribute(f, F.CU_FUNC_ATTRIBUTE_MAX, 0)[0]), INVALID_VALUE)
 """
-    assert said(machine, code) == {
-        "before": [-1, 0, 0, 0],
-        "set": [0, 0, 0, 0],
-        "after": [1, 1, 1, 1],
-        "carveout": INVALID_VALUE,
-        "read_only": INVALID_VALUE,
-        "fixed": NOT_PERMITTED,
-        "width": 4,
-        "unknown": INVALID_VALUE,
-    }
+    run(machine, PRELUDE + code)
 
 
 def test_clusters_divide_the_grid_on_devices_that_have_them(machine: Machine) -> None:
@@ -165,7 +149,7 @@ say(divides=launch_ex(f, grid=(8, 1, 1), CLUSTER_DIMENSION=four),
     active=check(active(f, grid=four, block=(1024, 1, 1), CLUSTER_DIMENSION=four)),
     unsaid=int(active(f)[0]))
 """
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "divides": SUCCESS,
         "does_not": CLUSTER_SIZE,
         "too_wide": CLUSTER_SIZE,
@@ -186,7 +170,7 @@ say(code=launch_ex(f, grid=(4, 1, 1), CLUSTER_DIMENSION=(4, 1, 1)))
 """
     older = Machine.create([PROFILES["a100-80g"]], tmp_path / "m")
 
-    assert said(older, code) == {"code": CLUSTER_SIZE}
+    assert said_in(older, PRELUDE + code) == {"code": CLUSTER_SIZE}
 
 
 def test_cooperative_blocks_must_all_be_resident(machine: Machine) -> None:
@@ -200,7 +184,7 @@ say(ex=[ex(most), ex(most + 1)], old=[old(most), old(most + 1)],
     hints=launch_ex(f, PRIORITY=-1, PROGRAMMATIC_STREAM_SERIALIZATION=1),
     event=launch_ex(f, PROGRAMMATIC_EVENT=0))
 """
-    assert said(machine, code) == {
+    assert said_in(machine, PRELUDE + code) == {
         "ex": [SUCCESS, TOO_LARGE],
         "old": [SUCCESS, TOO_LARGE],
         "hints": SUCCESS,
@@ -216,10 +200,8 @@ f, value = ctypes.c_void_p(int(spin)), ctypes.c_uint64(30_000_000)
 
 
 def test_the_old_kind_of_launch_takes_what_was_set_before(machine: Machine) -> None:
-    code = (
-        OLD_KIND
-        + """
-before = old.cuLaunch(f)
+    code = """
+same(old.cuLaunch(f), INVALID_VALUE)
 codes = [old.cuFuncSetBlockShape(f, 8, 1, 1), old.cuFuncSetSharedSize(f, 64),
          old.cuParamSetSize(f, 8), old.cuParamSetv(f, 0, ctypes.byref(value), 8), old.cuLaunch(f),
          old.cuLaunchGrid(f, 2, 2)]
@@ -227,18 +209,13 @@ check(cuda.cuCtxSynchronize())
 split = [old.cuParamSeti(f, 0, 1000), old.cuParamSeti(f, 4, 0),
          old.cuParamSetf(f, 8, ctypes.c_float(1.5)), old.cuLaunchGridAsync(f, 1, 1, None)]
 check(cuda.cuCtxSynchronize())
-say(before=before, codes=codes, split=split, shape=old.cuFuncSetBlockShape(f, 0, 1, 1),
-    far=old.cuParamSetv(f, 4090, ctypes.byref(value), 8), size=old.cuParamSetSize(f, 5000))
+same(codes, [0] * 6)
+same(split, [0] * 4)
+same(old.cuFuncSetBlockShape(f, 0, 1, 1), INVALID_VALUE)
+same(old.cuParamSetv(f, 4090, ctypes.byref(value), 8), INVALID_VALUE)
+same(old.cuParamSetSize(f, 5000), INVALID_VALUE)
 """
-    )
-    assert said(machine, code) == {
-        "before": INVALID_VALUE,
-        "codes": [0] * 6,
-        "split": [0] * 4,
-        "shape": INVALID_VALUE,
-        "far": INVALID_VALUE,
-        "size": INVALID_VALUE,
-    }
+    run(machine, PRELUDE + OLD_KIND + code)
     (client,) = machine.books()[0].clients
     assert client.launches == 3
     assert client.busy_ns == 60_001_000
@@ -247,9 +224,7 @@ say(before=before, codes=codes, split=split, shape=old.cuFuncSetBlockShape(f, 0,
 def test_a_launch_on_several_devices_names_each_once(tmp_path: Path) -> None:
     profile = replace(PROFILES["t4"], context_bytes=0)
     machine = Machine.create([profile] * 2, tmp_path / "m")
-    code = (
-        OLD_KIND
-        + """
+    code = """
 def prepared(device):
     open_context(device)
     module = check(cuda.cuModuleLoadData(SPIN_PTX))
@@ -267,10 +242,9 @@ codes = [launch_all(one, two), launch_all(one, one), launch_all(one, two, flags=
 for device in (0, 1):
     open_context(device)
     check(cuda.cuCtxSynchronize())
-say(codes=codes)
+same(codes, [0] + [INVALID_VALUE] * 4)
 """
-    )
-    assert said(machine, code) == {"codes": [0] + [INVALID_VALUE] * 4}
+    run(machine, PRELUDE + OLD_KIND + code)
     assert [each.clients[0].launches for each in machine.books()] == [1, 1]
 
 
@@ -285,4 +259,4 @@ say(code=int({{
     "cuLaunchKernel": lambda: [launch(f)],
 }}["{call}"]()[0]))
 """
-    assert said(machine, code) == {"code": INVALID_HANDLE}
+    assert said_in(machine, PRELUDE + code) == {"code": INVALID_HANDLE}

@@ -1,14 +1,13 @@
 """cuGetProcAddress of the simulated driver: name, version and flags give one ABI."""
 
 import ctypes
-import json
 from pathlib import Path
 
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import said_in
 
 DEFAULT, LEGACY, PER_THREAD = 0, 1, 2
 SUCCESS, SYMBOL_NOT_FOUND, VERSION_NOT_SUFFICIENT = 0, 1, 2
@@ -135,7 +134,7 @@ say(version=check(cuda.cuDriverGetVersion()), newest=ask("cuCtxCreate", {driver}
     elapsed=ask("cuEventElapsedTime", {driver})[1], newer=ask("cuInit", {driver + 10})[0],
     early=ask("cuLibraryLoadData", 11080)[2], suffix=ask("cuMemAlloc_v2", {driver})[2])
 """
-    assert json.loads(run(machine, ASK + code)) == {
+    assert said_in(machine, ASK + code) == {
         "version": driver,
         "newest": [0, newest_context, SUCCESS],
         "old": [0, "cuCtxCreate_v2", SUCCESS],

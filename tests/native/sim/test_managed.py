@@ -1,10 +1,9 @@
 """Managed and registered memory of the simulated GPU: advice, prefetches, attributes."""
 
-import json
 import mmap
 
 from libvgpu.sim import Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 MANAGED = """
 open_context()
@@ -16,7 +15,6 @@ def location(kind, number=0):
     wanted.id = number
     return wanted
 GPU, HOST = location("DEVICE"), location("HOST")
-def code(answer): return int(answer[0])
 def advise(what, address, pages, place=GPU):
     return code(cuda.cuMemAdvise(address, pages * PAGE, getattr(advices, "CU_MEM_ADVISE_" + what), place))
 def ask(what, address, pages, size=4):
@@ -29,11 +27,6 @@ memory = int(check(cuda.cuMemAllocManaged(8 * PAGE, 1)))
 """  # noqa: E501
 
 
-def said_by(machine: Machine, code: str) -> dict[str, object]:
-    said: dict[str, object] = json.loads(run(machine, MANAGED + code))
-    return said
-
-
 def test_advice_holds_for_the_pages_that_it_was_given_for(machine: Machine) -> None:
     code = """
 advise("SET_READ_MOSTLY", memory + 2 * PAGE + 5, 2)  # touches three pages
@@ -43,7 +36,7 @@ advise("UNSET_READ_MOSTLY", memory + 3 * PAGE, 1)
 seen += [mostly(2, 3), mostly(2, 1), mostly(4, 1), mostly(3, 1)]
 say(seen=seen)
 """
-    assert said_by(machine, code) == {"seen": [0, 1, 0, 0, 0, 0, 1, 1, 0]}
+    assert said_in(machine, MANAGED + code) == {"seen": [0, 1, 0, 0, 0, 0, 1, 1, 0]}
 
 
 def test_locations_are_told_where_all_pages_agree(machine: Machine) -> None:
@@ -58,7 +51,7 @@ seen += [where(0, 4), where(4, 4), where(0, 8), ask("PREFERRED_LOCATION_TYPE", m
 advise("UNSET_PREFERRED_LOCATION", memory, 8)
 say(seen=seen + [where(0, 1), where(7, 1)])
 """
-    assert said_by(machine, code) == {"seen": [-2, 0, -1, -2, 1, 2, 0, -2, -2]}
+    assert said_in(machine, MANAGED + code) == {"seen": [-2, 0, -1, -2, 1, 2, 0, -2, -2]}
 
 
 def test_accessors_are_listed_and_the_rest_is_filled_up(machine: Machine) -> None:
@@ -69,7 +62,7 @@ seen = [ask("ACCESSED_BY", memory, 4, 12), ask("ACCESSED_BY", memory, 8, 8)]
 advise("UNSET_ACCESSED_BY", memory, 1)
 say(seen=seen + [ask("ACCESSED_BY", memory, 4, 8), ask("ACCESSED_BY", memory, 8, 4)])
 """
-    assert said_by(machine, code) == {"seen": [[-1, 0, -2], [0, -2], [-1, -2], [-2]]}
+    assert said_in(machine, MANAGED + code) == {"seen": [[-1, 0, -2], [0, -2], [-1, -2], [-2]]}
 
 
 def test_a_prefetch_is_remembered_and_takes_its_transfer(machine: Machine) -> None:
@@ -84,9 +77,7 @@ seen += [ask("LAST_PREFETCH_LOCATION", large, 9), prefetch(large, 1, HOST),
          ask("LAST_PREFETCH_LOCATION", large, 1), ask("LAST_PREFETCH_LOCATION", large, 2)]
 say(seen=seen, took=took > 0.01)
 """
-    said = said_by(machine, code)
-
-    assert said == {"seen": [0, 600, 0, 0, -1, -2], "took": True}
+    assert said_in(machine, MANAGED + code) == {"seen": [0, 600, 0, 0, -1, -2], "took": True}
 
 
 def test_a_prefetch_is_no_part_of_a_capture(machine: Machine) -> None:
@@ -96,29 +87,22 @@ check(cuda.cuStreamBeginCapture(
     stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
 say(code=prefetch(memory, 1, GPU, stream), told=ask("LAST_PREFETCH_LOCATION", memory, 1))
 """
-    assert said_by(machine, code) == {"code": 900, "told": -2}
+    assert said_in(machine, MANAGED + code) == {"code": 900, "told": -2}
 
 
 def test_calls_about_what_is_not_managed_are_refused(machine: Machine) -> None:
     code = """
 plain = int(check(cuda.cuMemAlloc(8 * PAGE)))
-say(plain=[advise("SET_READ_MOSTLY", plain, 1), prefetch(plain, 1, GPU)],
-    beyond=[advise("SET_READ_MOSTLY", memory, 9), prefetch(memory + PAGE, 8, GPU)],
-    device=[prefetch(memory, 1, location("DEVICE", 5)),
-            advise("SET_PREFERRED_LOCATION", memory, 1, location("DEVICE", 5))],
-    place=[prefetch(memory, 1, location("INVALID")),
-           advise("SET_ACCESSED_BY", memory, 1, location("HOST_NUMA"))],
-    size=code(cuda.cuMemRangeGetAttribute(3, ranges.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memory, 9)),
-    nothing=advise("SET_READ_MOSTLY", memory, 0))
+same([advise("SET_READ_MOSTLY", plain, 1), prefetch(plain, 1, GPU)], [1, 1])
+same([advise("SET_READ_MOSTLY", memory, 9), prefetch(memory + PAGE, 8, GPU)], [1, 1])
+same([prefetch(memory, 1, location("DEVICE", 5)),
+      advise("SET_PREFERRED_LOCATION", memory, 1, location("DEVICE", 5))], [101, 101])
+same([prefetch(memory, 1, location("INVALID")),
+      advise("SET_ACCESSED_BY", memory, 1, location("HOST_NUMA"))], [1, 1])
+same(code(cuda.cuMemRangeGetAttribute(3, ranges.CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY, memory, 9)), 1)
+same(advise("SET_READ_MOSTLY", memory, 0), 1)
 """
-    assert said_by(machine, code) == {
-        "plain": [1, 1],
-        "beyond": [1, 1],
-        "device": [101, 101],
-        "place": [1, 1],
-        "size": 1,
-        "nothing": 1,
-    }
+    run(machine, MANAGED + code)
 
 
 def test_batches_prefetch_each_range_to_its_place(machine: Machine) -> None:
@@ -136,7 +120,7 @@ seen += [batch(cuda.cuMemPrefetchBatchAsync, places, [0, 0], 2),
          batch(cuda.cuMemDiscardAndPrefetchBatchAsync, places, [0, 1], 2)]
 say(seen=seen, last=ask("LAST_PREFETCH_LOCATION", int(pieces[1]), 1))
 """
-    assert said_by(machine, code) == {"seen": [0, 0, 0, -1, 1, 1, 0, 1, 0], "last": -1}
+    assert said_in(machine, MANAGED + code) == {"seen": [0, 0, 0, -1, 1, 1, 0, 1, 0], "last": -1}
 
 
 def test_memory_is_attached_to_streams_as_a_whole(machine: Machine) -> None:
@@ -144,19 +128,17 @@ def test_memory_is_attached_to_streams_as_a_whole(machine: Machine) -> None:
 stream = check(cuda.cuStreamCreate(0))
 def attach(size, flags, stream=stream, address=memory):
     return code(cuda.cuStreamAttachMemAsync(stream, address, size, flags))
-say(whole=[attach(0, 4), attach(8 * PAGE, 2), attach(0, 1, 0)], part=attach(PAGE, 1),
-    null=attach(0, 4, 0), flags=attach(0, 3), inside=attach(0, 1, stream, memory + PAGE))
+same([attach(0, 4), attach(8 * PAGE, 2), attach(0, 1, 0)], [0, 0, 0])
+same(attach(PAGE, 1), 1)
+same(attach(0, 4, 0), 1)
+same(attach(0, 3), 1)
+same(attach(0, 1, stream, memory + PAGE), 1)
 """
-    assert said_by(machine, code) == {
-        "whole": [0, 0, 0],
-        "part": 1,
-        "null": 1,
-        "flags": 1,
-        "inside": 1,
-    }
+    run(machine, MANAGED + code)
 
 
 def test_only_mapped_memory_is_registered_and_once(machine: Machine) -> None:
+    assert mmap.PAGESIZE == 4096
     code = """
 import mmap
 area = mmap.mmap(-1, 4 * PAGE)
@@ -166,15 +148,11 @@ seen = [register(address, 4 * PAGE), register(address + PAGE, 10)]
 given = check(cuda.cuMemHostAlloc(PAGE, 4))
 seen += [code(cuda.cuMemHostUnregister(given)), code(cuda.cuMemHostUnregister(address)),
          code(cuda.cuMemHostUnregister(address)), register(4096, PAGE), register(address, 10, 64)]
-say(seen=seen, flags=int(check(cuda.cuMemHostGetFlags(given))),
-    freed=code(cuda.cuMemFreeHost(given)))
+same(seen, [0, 712, 713, 0, 713, 1, 1])
+same(int(check(cuda.cuMemHostGetFlags(given))), 7)
+same(code(cuda.cuMemFreeHost(given)), 0)
 """
-    assert mmap.PAGESIZE == 4096
-    assert said_by(machine, code) == {
-        "seen": [0, 712, 713, 0, 713, 1, 1],
-        "flags": 7,
-        "freed": 0,
-    }
+    run(machine, MANAGED + code)
 
 
 def test_pointers_tell_what_they_point_to(machine: Machine) -> None:
@@ -195,7 +173,7 @@ say(kinds=kinds, legacy=legacy, sync=sync, context=context, unknown=ask("MEMORY_
     host=[ask("HOST_POINTER", plain), ask("HOST_POINTER", memory) == memory],
     set_other=code(cuda.cuPointerSetAttribute(1, names.CU_POINTER_ATTRIBUTE_MAPPED, plain)))
 """
-    said = said_by(machine, code)
+    said = said_in(machine, MANAGED + code)
 
     assert said["kinds"] == [2, 2, 2, 1]
     assert said["legacy"] == [1, 0, 0, 0]

@@ -10,7 +10,7 @@ from libvgpu.sim import PROFILES, Machine, acquire, parse_spec, release
 from libvgpu.sim.faults import fail_allocations
 from support.lines import expect, next_line, tell
 from support.sim.nvml_programs import GPU_IS_LOST, NVML_PRELUDE, answers, lose, until_ready
-from support.sim.programs import finish, run, start
+from support.sim.programs import finish, run, said_in, start
 from support.waiting import PATIENCE_S
 
 GIB = 1 << 30
@@ -36,7 +36,7 @@ def cut_machine(tmp_path: Path) -> Machine:
 
 def seen_by_cuda(machine: Machine, visible: str | None) -> list[list[object]]:
     env = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
-    seen: list[list[object]] = json.loads(run(machine, CUDA + "print(json.dumps(seen))", env))
+    seen: list[list[object]] = said_in(machine, CUDA + "print(json.dumps(seen))", env)
     return seen
 
 
@@ -106,7 +106,7 @@ gpu = nvml.nvmlDeviceGetHandleByIndex(0)
 print(json.dumps([seen, nvml.nvmlDeviceGetCount(),
                   nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, 0))]))
 """
-    assert json.loads(run(cut_machine, CUDA + nvml, env)) == [[shown(cut_machine, 3)], 1, second]
+    assert said_in(cut_machine, CUDA + nvml, env) == [[shown(cut_machine, 3)], 1, second]
 
 
 def test_an_instance_has_its_own_memory_and_books(cut_machine: Machine) -> None:

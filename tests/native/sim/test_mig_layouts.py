@@ -1,6 +1,5 @@
 """GPUs cut into instances of several kinds, as NVML and CUDA show them."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ from libvgpu.sim import PROFILES, Machine, parse_spec
 from libvgpu.sim.mig import Placed
 from libvgpu.sim.mig_parts import mig_devices
 from support.sim.nvml_programs import answers
-from support.sim.programs import run
+from support.sim.programs import said_in
 
 NOT_SUPPORTED, NOT_FOUND, INVALID_ARGUMENT, NO_DEVICE = 3, 6, 2, 100
 A100 = PROFILES["a100-40g"]
@@ -82,8 +81,8 @@ print(json.dumps([[nvml.nvmlDeviceGetMigMode(gpu), len(list(parts(gpu)))] for gp
 print(json.dumps([int(cuda.cuInit(0)[0]), cuda.cuDeviceGetCount()[1]]))
 """
     only_cut = {"CUDA_VISIBLE_DEVICES": machine.devices[0].uuid}
-    assert json.loads(run(machine, look)) == [0, 1], "the other GPU alone"
-    assert json.loads(run(machine, look, only_cut))[0] == NO_DEVICE
+    assert said_in(machine, look) == [0, 1], "the other GPU alone"
+    assert said_in(machine, look, only_cut)[0] == NO_DEVICE
 
 
 def test_an_instance_of_all_memory_has_number_zero(tmp_path: Path) -> None:
@@ -197,9 +196,7 @@ print(json.dumps(dict(
               refusal(nvml.nvmlGpuInstanceGetComputeInstanceById, big, 1),
               refusal(nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo, big, 0, 0)])))
 """
-    said = answers(machine, LIST + code)
-
-    assert said == {
+    assert answers(machine, LIST + code) == {
         "counts": [0, 1, 1, 0],
         "about": [[2, 9, 4, 4], [7, 20, 0, 1], [2, 9, 4, 4]],
         "compute": [0, 2, 0, 3],
@@ -233,6 +230,6 @@ for call in (library.cuDeviceGetUuid, library.cuDeviceGetUuid_v2):
     said.append(room.raw.hex())
 print(json.dumps(said))
 """
-    said = json.loads(run(machine, code, {"CUDA_VISIBLE_DEVICES": last.uuid}))
+    said = said_in(machine, code, {"CUDA_VISIBLE_DEVICES": last.uuid})
 
     assert said == [uuid[4:].replace("-", "") for uuid in (machine.devices[0].uuid, last.uuid)]

@@ -1,18 +1,15 @@
 """Modules, libraries, fat binaries and linking on the simulated GPU."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
-MIB = 1 << 20
-INVALID_VALUE, OUT_OF_MEMORY, INVALID_IMAGE, NO_BINARY, INVALID_PTX = 1, 2, 200, 209, 218
-NOT_FOUND, INVALID_HANDLE, CONTEXT_DESTROYED, NOT_PERMITTED, NOT_SUPPORTED = 500, 400, 709, 800, 801
+OUT_OF_MEMORY, INVALID_IMAGE, NO_BINARY, INVALID_PTX = 2, 200, 209, 218
+CONTEXT_DESTROYED = 709
 
 PRELUDE = """
 from support.shim.device_code import *
@@ -30,11 +27,6 @@ context = open_context()
 """
 
 
-def said(machine: Machine, code: str, **env: str) -> dict[str, Any]:
-    answer: dict[str, object] = json.loads(run(machine, PRELUDE + code, env))
-    return answer
-
-
 def test_variables_of_ptx_are_memory_until_the_module_goes(machine: Machine) -> None:
     code = """
 before = free()
@@ -45,22 +37,15 @@ module = load(ptx('''
 ''' + kernel("one") + kernel("two")))
 address, size = check(cuda.cuModuleGetGlobal(module, b"big"))
 check(cuda.cuMemsetD8(int(address) + size - 1, 7, 1))
-constant = check(cuda.cuModuleGetGlobal(module, b"table"))[1]
-taken = before - free()
-unknown = int(cuda.cuModuleGetGlobal(module, b"none")[0])
-found = names(module)
+same(check(cuda.cuModuleGetGlobal(module, b"table"))[1], 4096)
+same(before - free(), 6 * MIB + 4096)
+same(int(cuda.cuModuleGetGlobal(module, b"none")[0]), NOT_FOUND)
+same(names(module), ["one", "two"])
 check(cuda.cuModuleUnload(module))
-say(size=size, constant=constant, taken=taken, unknown=unknown, found=found,
-    left=before - free())
+same(size, 4 * MIB)
+same(before - free(), 0)
 """
-    assert said(machine, code) == {
-        "size": 4 * MIB,
-        "constant": 4096,
-        "taken": 6 * MIB + 4096,
-        "unknown": NOT_FOUND,
-        "found": ["one", "two"],
-        "left": 0,
-    }
+    run(machine, PRELUDE + code)
 
 
 def test_a_module_that_does_not_fit_is_refused_and_takes_nothing(machine: Machine) -> None:
@@ -70,7 +55,7 @@ one = ".global .b8 a[%d];" % (before // 2)
 other = ".global .b8 b[%d];" % (before // 2 + (1 << 20))
 say(code=int(cuda.cuModuleLoadData(ptx(one + other))[0]), left=before - free())
 """
-    assert said(machine, code) == {"code": OUT_OF_MEMORY, "left": 0}
+    assert said_in(machine, PRELUDE + code) == {"code": OUT_OF_MEMORY, "left": 0}
 
 
 def test_a_context_takes_its_modules_along(machine: Machine) -> None:
@@ -84,7 +69,12 @@ left = before - free()
 late = int(cuda.cuModuleGetFunction(module, b"one")[0])
 say(left=left, late=late, unload=int(cuda.cuModuleUnload(module)[0]), again=before - free())
 """
-    assert said(machine, code) == {"left": 0, "late": CONTEXT_DESTROYED, "unload": 0, "again": 0}
+    assert said_in(machine, PRELUDE + code) == {
+        "left": 0,
+        "late": CONTEXT_DESTROYED,
+        "unload": 0,
+        "again": 0,
+    }
 
 
 def test_a_kernel_is_as_its_ptx_declares_it(machine: Machine) -> None:
@@ -105,27 +95,17 @@ module = load(ptx("""
 }
 """))
 function = check(cuda.cuModuleGetFunction(module, b"work"))
-say(threads=attribute_of(function, "MAX_THREADS_PER_BLOCK"),
-    shared=attribute_of(function, "SHARED_SIZE_BYTES"),
-    dynamic=attribute_of(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES"),
-    local=attribute_of(function, "LOCAL_SIZE_BYTES"),
-    registers=attribute_of(function, "NUM_REGS"),
-    ptx=attribute_of(function, "PTX_VERSION"),
-    binary=attribute_of(function, "BINARY_VERSION"),
-    parameters=[check(cuda.cuFuncGetParamInfo(function, i)) for i in range(3)],
-    fourth=int(cuda.cuFuncGetParamInfo(function, 3)[0]))
+same(attribute_of(function, "MAX_THREADS_PER_BLOCK"), 128)
+same(attribute_of(function, "SHARED_SIZE_BYTES"), 1512)
+same(attribute_of(function, "MAX_DYNAMIC_SHARED_SIZE_BYTES"), 49152 - 1512)
+same(attribute_of(function, "LOCAL_SIZE_BYTES"), 48)
+same(attribute_of(function, "NUM_REGS"), 24)
+same(attribute_of(function, "PTX_VERSION"), 50)
+same(attribute_of(function, "BINARY_VERSION"), 90)
+same([check(cuda.cuFuncGetParamInfo(function, i)) for i in range(3)], [[0, 4], [8, 8], [16, 24]])
+same(int(cuda.cuFuncGetParamInfo(function, 3)[0]), INVALID_VALUE)
 '''
-    assert said(machine, code) == {
-        "threads": 128,
-        "shared": 1512,
-        "dynamic": 49152 - 1512,
-        "local": 48,
-        "registers": 24,
-        "ptx": 50,
-        "binary": 90,
-        "parameters": [[0, 4], [8, 8], [16, 24]],
-        "fourth": INVALID_VALUE,
-    }
+    run(machine, PRELUDE + code)
 
 
 UNFIT = {
@@ -140,7 +120,9 @@ UNFIT = {
 
 def test_images_that_do_not_suit_are_refused(machine: Machine) -> None:
     images = ", ".join(UNFIT)
-    answers = said(machine, f"say(codes=[int(cuda.cuModuleLoadData(i)[0]) for i in ({images})])")
+    answers = said_in(
+        machine, PRELUDE + f"say(codes=[int(cuda.cuModuleLoadData(i)[0]) for i in ({images})])"
+    )
 
     wrong = {
         image: code
@@ -155,25 +137,17 @@ def test_a_cubin_says_what_it_holds(machine: Machine) -> None:
 before = free()
 module = load(cubin())
 function = check(cuda.cuModuleGetFunction(module, b"work"))
-say(names=names(module), taken=before - free(),
-    table=check(cuda.cuModuleGetGlobal(module, b"table"))[1],
-    threads=attribute_of(function, "MAX_THREADS_PER_BLOCK"),
-    shared=attribute_of(function, "SHARED_SIZE_BYTES"),
-    constant=attribute_of(function, "CONST_SIZE_BYTES"),
-    registers=attribute_of(function, "NUM_REGS"), local=attribute_of(function, "LOCAL_SIZE_BYTES"),
-    parameters=[check(cuda.cuFuncGetParamInfo(function, i)) for i in range(2)])
+same(names(module), ["work"])
+same(before - free(), 4 * MIB + 512)
+same(check(cuda.cuModuleGetGlobal(module, b"table"))[1], 3 * MIB)
+same(attribute_of(function, "MAX_THREADS_PER_BLOCK"), 256)
+same(attribute_of(function, "SHARED_SIZE_BYTES"), 2048)
+same(attribute_of(function, "CONST_SIZE_BYTES"), 256)
+same(attribute_of(function, "NUM_REGS"), 128)
+same(attribute_of(function, "LOCAL_SIZE_BYTES"), 64)
+same([check(cuda.cuFuncGetParamInfo(function, i)) for i in range(2)], [[0, 8], [8, 4]])
 """
-    assert said(machine, code) == {
-        "names": ["work"],
-        "taken": 4 * MIB + 512,
-        "table": 3 * MIB,
-        "threads": 256,
-        "shared": 2048,
-        "constant": 256,
-        "registers": 128,
-        "local": 64,
-        "parameters": [[0, 8], [8, 4]],
-    }
+    run(machine, PRELUDE + code)
 
 
 def test_a_damaged_cubin_of_known_length_is_refused_whatever_is_wrong(
@@ -196,7 +170,7 @@ for round in range(400):
         check(cuda.cuModuleUnload(module))
 say(refused=200 in codes, all=codes <= {{0, 2, 200, 209}})
 """
-    assert said(machine, code) == {"refused": True, "all": True}
+    assert said_in(machine, PRELUDE + code) == {"refused": True, "all": True}
 
 
 @pytest.mark.parametrize(
@@ -215,7 +189,7 @@ def text(architecture):
 bundle = fatbin(text(50), named(80), named(86), text(75), named(90), text(90))
 say(found=names(load(bundle)))
 """
-    assert said(machine, code) == {"found": [found]}
+    assert said_in(machine, PRELUDE + code) == {"found": [found]}
 
 
 def test_fat_binaries_come_wrapped_packed_and_damaged(machine: Machine) -> None:
@@ -226,59 +200,42 @@ plain = fatbin((PTX_KIND, 90, ptx(kernel("wrapped"))))
 held = ctypes.create_string_buffer(plain)
 wrapper = struct.pack("<IIQQ", 0x466243B1, 1, ctypes.addressof(held), 0)
 def refusal(image): return int(cuda.cuModuleLoadFatBinary(image)[0])
-say(wrapped=names(check(cuda.cuModuleLoadFatBinary(wrapper))),
-    packed=names(load(packed)), damaged=refusal(packed[:80] + b"\\x0f" + packed[81:]),
-    zstd=refusal(fatbin((PTX_KIND, 90, text), flags=ZSTD)),
-    newer=refusal(fatbin((PTX_KIND, 100, text))),
-    other=refusal(fatbin((ELF_KIND, 80, cubin(80)))),
-    header=refusal(plain[:6] + b"\\2\\0" + plain[8:]))
+same(names(check(cuda.cuModuleLoadFatBinary(wrapper))), ["wrapped"])
+same(names(load(packed)), ["packed" + "d" * 300])
+same(refusal(packed[:80] + b"\\x0f" + packed[81:]), INVALID_IMAGE)
+same(refusal(fatbin((PTX_KIND, 90, text), flags=ZSTD)), NOT_SUPPORTED)
+same(refusal(fatbin((PTX_KIND, 100, text))), NO_BINARY_FOR_GPU)
+same(refusal(fatbin((ELF_KIND, 80, cubin(80)))), NO_BINARY_FOR_GPU)
+same(refusal(plain[:6] + b"\\2\\0" + plain[8:]), INVALID_IMAGE)
 """
-    assert said(machine, code) == {
-        "wrapped": ["wrapped"],
-        "packed": ["packed" + "d" * 300],
-        "zstd": NOT_SUPPORTED,
-        "newer": NO_BINARY,
-        "other": NO_BINARY,
-        "damaged": INVALID_IMAGE,
-        "header": INVALID_IMAGE,
-    }
+    run(machine, PRELUDE + code)
 
 
 def test_a_library_has_variables_in_each_context_that_uses_it(machine: Machine) -> None:
     code = """
 before = free()
 loaded = library(ptx(".visible .global .b8 big[4194304];" + kernel("one")))
-unused = before - free()
+same(before - free(), 0)
 kernel_handle = check(cuda.cuLibraryGetKernel(loaded, b"one"))
 first = check(cuda.cuLibraryGetGlobal(loaded, b"big"))[0]
-one = before - free()
+same(before - free(), 4 * MIB)
 other = check(cuda.cuCtxCreate(None, 0, 0))
 check(cuda.cuLaunchKernel(cuda.CUfunction(int(kernel_handle)), 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
-two = before - free()
+same(before - free(), 8 * MIB)
 second = check(cuda.cuLibraryGetGlobal(loaded, b"big"))[0]
 function = check(cuda.cuKernelGetFunction(kernel_handle))
 module = check(cuda.cuLibraryGetModule(loaded))
-same = int(check(cuda.cuFuncGetModule(function))) == int(module)
-unload = int(cuda.cuModuleUnload(module)[0])
-owner = int(check(cuda.cuKernelGetLibrary(kernel_handle))) == int(loaded)
+same(int(check(cuda.cuFuncGetModule(function))) == int(module), True)
+same(int(cuda.cuModuleUnload(module)[0]), NOT_PERMITTED)
+same(int(check(cuda.cuKernelGetLibrary(kernel_handle))) == int(loaded), True)
 check(cuda.cuCtxDestroy(other))
 check(cuda.cuCtxSetCurrent(context))
-back = before - free()
+same(before - free(), 4 * MIB)
 check(cuda.cuLibraryUnload(loaded))
-say(unused=unused, one=one, two=two, apart=int(first) != int(second), same=same, unload=unload,
-    owner=owner, back=back, left=before - free())
+same(int(first) != int(second), True)
+same(before - free(), 0)
 """
-    assert said(machine, code) == {
-        "unused": 0,
-        "one": 4 * MIB,
-        "two": 8 * MIB,
-        "apart": True,
-        "same": True,
-        "unload": NOT_PERMITTED,
-        "owner": True,
-        "back": 4 * MIB,
-        "left": 0,
-    }
+    run(machine, PRELUDE + code)
 
 
 def test_a_library_names_its_kernels_and_its_managed_variables(machine: Machine) -> None:
@@ -288,21 +245,14 @@ count = check(cuda.cuLibraryGetKernelCount(loaded))
 kernels = check(cuda.cuLibraryEnumerateKernels(count, loaded))
 module = load(ptx(kernel("plain")))
 plain = check(cuda.cuModuleGetFunction(module, b"plain"))
-say(kernels=[check(cuda.cuKernelGetName(each)).decode() for each in kernels],
-    managed=check(cuda.cuLibraryGetManaged(loaded, b"shown"))[1],
-    not_managed=int(cuda.cuLibraryGetManaged(loaded, b"table")[0]),
-    parameter=check(cuda.cuKernelGetParamInfo(kernels[0], 1)),
-    unified=int(cuda.cuLibraryGetUnifiedFunction(loaded, b"work")[0]),
-    no_kernel=int(cuda.cuKernelGetFunction(cuda.CUkernel(int(plain)))[0]))
+same([check(cuda.cuKernelGetName(each)).decode() for each in kernels], ["work"])
+same(check(cuda.cuLibraryGetManaged(loaded, b"shown"))[1], MIB)
+same(int(cuda.cuLibraryGetManaged(loaded, b"table")[0]), NOT_FOUND)
+same(check(cuda.cuKernelGetParamInfo(kernels[0], 1)), [8, 4])
+same(int(cuda.cuLibraryGetUnifiedFunction(loaded, b"work")[0]), NOT_FOUND)
+same(int(cuda.cuKernelGetFunction(cuda.CUkernel(int(plain)))[0]), INVALID_HANDLE)
 """
-    assert said(machine, code) == {
-        "kernels": ["work"],
-        "managed": MIB,
-        "not_managed": NOT_FOUND,
-        "parameter": [8, 4],
-        "unified": NOT_FOUND,
-        "no_kernel": INVALID_HANDLE,
-    }
+    run(machine, PRELUDE + code)
 
 
 @pytest.mark.parametrize(
@@ -329,7 +279,7 @@ mode = ctypes.c_int()
 library.cuModuleGetLoadingMode(ctypes.byref(mode))
 say(mode=mode.value, before=before, after=loaded())
 """
-    assert said(machine, code, **env) == {
+    assert said_in(machine, PRELUDE + code, env) == {
         "mode": 2 if lazy else 1,
         "before": 0 if lazy else 1,
         "after": 1,
@@ -356,35 +306,26 @@ copy = ctypes.string_at(image, size)
 check(cuda.cuLinkDestroy(state))
 before = free()
 module = load(copy)
-taken = before - free()
+same(before - free(), 5 * MIB + 512)
 work = check(cuda.cuModuleGetFunction(module, b"work"))
 uses = check(cuda.cuModuleGetFunction(module, b"uses"))
 alone, _ = link((user, ptx_kind))
-twice = link((owner, ptx_kind), (owner, ptx_kind))[1]
-host = link((owner, KIND.CU_JIT_INPUT_OBJECT))[1]
-say(codes=codes, names=names(module), taken=taken,
-    parameters=[check(cuda.cuFuncGetParamInfo(work, i)) for i in range(2)],
-    gap=check(cuda.cuFuncGetParamInfo(check(cuda.cuModuleGetFunction(module, b"gap")), 1)),
-    shared=attribute_of(uses, "SHARED_SIZE_BYTES"), threads=attribute_of(work,
-    "MAX_THREADS_PER_BLOCK"), alone=int(cuda.cuLinkComplete(alone)[0]), twice=twice, host=host)
+same(link((owner, ptx_kind), (owner, ptx_kind))[1], [0, INVALID_IMAGE])
+same(link((owner, KIND.CU_JIT_INPUT_OBJECT))[1], [NOT_SUPPORTED])
+same(codes, [0, 0, 0])
+same(names(module), ["gap", "uses", "work"])
+same([check(cuda.cuFuncGetParamInfo(work, i)) for i in range(2)], [[0, 8], [8, 4]])
+same(check(cuda.cuFuncGetParamInfo(check(cuda.cuModuleGetFunction(module, b"gap")), 1)), [8, 8])
+same(attribute_of(uses, "SHARED_SIZE_BYTES"), 100)
+same(attribute_of(work, "MAX_THREADS_PER_BLOCK"), 256)
+same(int(cuda.cuLinkComplete(alone)[0]), INVALID_IMAGE)
 """
-    assert said(machine, code) == {
-        "codes": [0, 0, 0],
-        "names": ["gap", "uses", "work"],
-        "taken": 5 * MIB + 512,
-        "parameters": [[0, 8], [8, 4]],
-        "gap": [8, 8],
-        "shared": 100,
-        "threads": 256,
-        "alone": INVALID_IMAGE,
-        "twice": [0, INVALID_IMAGE],
-        "host": [NOT_SUPPORTED],
-    }
+    run(machine, PRELUDE + code)
 
 
 def test_dead_processes_give_back_what_modules_took(tmp_path: Path) -> None:
     profile = replace(PROFILES["t4"], context_bytes=0)
     machine = Machine.create([profile], tmp_path / "m")
-    said(machine, 'load(ptx(".global .b8 big[4194304];")); say()')
+    said_in(machine, PRELUDE + 'load(ptx(".global .b8 big[4194304];")); say()')
 
     assert machine.books()[0].memory_used_bytes == 0

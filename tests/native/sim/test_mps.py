@@ -1,6 +1,5 @@
 """MPS of the simulated GPU: the control tool, shares and memory limits of its clients."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import pytest
 
 from libvgpu.sim import Machine
 from support.sim.mps_control import Control
-from support.sim.programs import busy, run, shares
+from support.sim.programs import busy, run, said_in, shares
 from support.waiting import PATIENCE_S
 
 
@@ -97,17 +96,17 @@ def test_a_killed_daemon_does_not_hinder_the_next(control: Control) -> None:
     control.daemon.kill()
     control.daemon.wait()
 
-    assert json.loads(run(control.machine, MEMORY, control.env()))["mps"] == 0
+    assert said_in(control.machine, MEMORY, control.env())["mps"] == 0
     control.start()
 
-    assert json.loads(run(control.machine, MEMORY, control.env()))["mps"] == 1
+    assert said_in(control.machine, MEMORY, control.env())["mps"] == 1
 
 
 def test_a_path_longer_than_socket_names_can_be(machine: Machine, tmp_path: Path) -> None:
     deep = Control(machine, tmp_path / ("d" * 60) / ("e" * 60))
 
     with deep.running():
-        assert json.loads(run(machine, MEMORY, deep.env()))["mps"] == 1
+        assert said_in(machine, MEMORY, deep.env())["mps"] == 1
 
 
 def test_the_daemons_environment_sets_its_defaults(no_daemon: Control) -> None:
@@ -118,7 +117,7 @@ def test_the_daemons_environment_sets_its_defaults(no_daemon: Control) -> None:
     with no_daemon.running(**variables):
         assert no_daemon.ask("get_default_active_thread_percentage") == "35.0"
         assert no_daemon.ask("get_default_device_pinned_mem_limit 0") == "1G"
-        assert json.loads(run(no_daemon.machine, MEMORY, no_daemon.env()))["pieces"] == 16
+        assert said_in(no_daemon.machine, MEMORY, no_daemon.env())["pieces"] == 16
 
 
 MEMORY = """
@@ -132,7 +131,7 @@ say(pieces=len(pieces), refusal=refusal, mps=mps)
 def test_a_clients_memory_ends_at_its_pinned_limit(control: Control) -> None:
     env = control.env(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=1024M")
 
-    assert json.loads(run(control.machine, MEMORY, env)) == {
+    assert said_in(control.machine, MEMORY, env) == {
         "pieces": 16,
         "refusal": 2,
         "mps": 1,
@@ -143,13 +142,13 @@ def test_the_daemons_limit_holds_where_it_is_lower(control: Control) -> None:
     control.ask("set_default_device_pinned_mem_limit 0 512M")
     env = control.env(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=1024M")
 
-    assert json.loads(run(control.machine, MEMORY, env))["pieces"] == 8
+    assert said_in(control.machine, MEMORY, env)["pieces"] == 8
 
 
 def test_without_a_daemon_the_variables_mean_nothing(no_daemon: Control) -> None:
     env = no_daemon.env(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=1024M")
 
-    said = json.loads(run(no_daemon.machine, MEMORY, env))
+    said = said_in(no_daemon.machine, MEMORY, env)
 
     assert said["mps"] == 0
     assert said["pieces"] > 1000

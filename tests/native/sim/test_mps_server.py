@@ -14,7 +14,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, faults
 from support import Compile, open_to_others
-from support.ended import run_to_end
+from support.ended import printed, run_to_end
 from support.lines import next_line, tell
 from support.sim.mps_control import Control, is_gone
 from support.sim.programs import finish, run, start
@@ -130,9 +130,7 @@ def test_when_the_server_dies_its_clients_fail_and_the_next_has_a_new_one(
             assert one.step() == RPC_FAILURE
 
 
-def test_after_a_fault_a_server_waits_for_its_clients_and_takes_no_others(
-    control: Control,
-) -> None:
+def test_after_a_fault_a_server_waits_for_its_clients_and_takes_no_others(control: Control) -> None:
     def status() -> str:
         return control.ask(f"get_server_status {server}")
 
@@ -307,9 +305,9 @@ def test_a_server_takes_so_many_clients_as_the_architecture_allows(
     machine = Machine.create([profile], tmp_path / "m")
 
     with Control(machine, tmp_path).running() as control:
-        said = run_to_end(
-            [program, str(limit + 2)], env={**machine.environment(), **control.env()}, check=True
-        ).stdout.split()
+        said = printed(
+            program, str(limit + 2), env={**machine.environment(), **control.env()}
+        ).split()
 
     assert said == [str(MAX_CLIENTS), str(MAX_CLIENTS), str(limit)]
 

@@ -7,14 +7,13 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine
 from support.lines import next_line, tell
-from support.sim.programs import run, start
+from support.sim.programs import run, said_in, start
 from support.sim.sharing import VMM
 from support.waiting import PATIENCE_S
 
 MULTICAST = (
     VMM
     + """
-def code(answer): return int(answer[0])
 def wanted(granules=4, devices=1, handle_types=0):
     made = cuda.CUmulticastObjectProp()
     made.numDevices, made.size, made.handleTypes = devices, granules * GRANULE, handle_types
@@ -47,11 +46,6 @@ def pair_of_gpus(tmp_path: Path) -> Machine:
     return Machine.create([PROFILES["h100-80g"]] * 2, tmp_path / "machine")
 
 
-def said_by(machine: Machine, code: str) -> dict[str, object]:
-    said: dict[str, object] = json.loads(run(machine, MULTICAST + code))
-    return said
-
-
 def test_an_object_costs_nothing_and_what_is_bound_lives_until_it_is_unbound(
     pair_of_gpus: Machine,
 ) -> None:
@@ -61,7 +55,7 @@ memory = create(2)
 steps = [used(), bind(group, memory, 2), release(memory), used(), unbind(group, 2), used()]
 say(steps=steps, again=unbind(group, 2), released=release(group))
 """
-    assert said_by(pair_of_gpus, code) == {
+    assert said_in(pair_of_gpus, MULTICAST + code) == {
         "steps": [2, 0, 0, 2, 0, 0],
         "again": 1,
         "released": 0,
@@ -75,7 +69,7 @@ steps = [map_at(place, memory, 2), bind_address(group, place + GRANULE, 1, at=3)
 steps += [unmap(place, 2), release(memory), used(), unbind(group, 1, at=3), used()]
 say(steps=steps)
 """
-    assert said_by(pair_of_gpus, code) == {"steps": [0, 0, 0, 0, 2, 0, 0]}
+    assert said_in(pair_of_gpus, MULTICAST + code) == {"steps": [0, 0, 0, 0, 2, 0, 0]}
 
 
 def test_an_object_holds_what_is_bound_until_neither_handle_nor_mapping_is_left(
@@ -88,7 +82,7 @@ again = check(cuda.cuMemRetainAllocationHandle(place))
 steps += [write(place, b"to all"), release(group), release(again), used(), unmap(place, 2), used()]
 say(steps=steps)
 """
-    assert said_by(pair_of_gpus, code) == {"steps": [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]}
+    assert said_in(pair_of_gpus, MULTICAST + code) == {"steps": [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]}
 
 
 def test_each_gpu_of_a_team_binds_its_own_memory(pair_of_gpus: Machine) -> None:
@@ -121,14 +115,11 @@ def test_the_team_must_be_complete(pair_of_gpus: Machine) -> None:
 group, memory, place = check(cuda.cuMulticastCreate(wanted(1, 2))), create(), reserve()
 add = lambda device: code(cuda.cuMulticastAddDevice(group, device))
 steps = [add(0), bind(group, memory), map_at(place, group), add(0), add(7), add(1), add(1)]
-say(steps=steps, after=[bind(group, memory), map_at(place, group), used()],
-    large=code(cuda.cuMulticastCreate(wanted(1, 3))))
+same(steps, [0, 401, 401, 1, 101, 0, 1])
+same([bind(group, memory), map_at(place, group), used()], [0, 0, 1])
+same(code(cuda.cuMulticastCreate(wanted(1, 3))), 1)
 """
-    assert said_by(pair_of_gpus, code) == {
-        "steps": [0, 401, 401, 1, 101, 0, 1],
-        "after": [0, 0, 1],
-        "large": 1,
-    }
+    run(pair_of_gpus, MULTICAST + code)
 
 
 def test_what_cannot_be_bound_is_refused_and_not_held(pair_of_gpus: Machine) -> None:
@@ -149,7 +140,7 @@ answers = dict(
 release(memory)
 say(**answers, about=code(cuda.cuMemGetAllocationPropertiesFromHandle(group)))
 """  # noqa: E501
-    assert said_by(pair_of_gpus, code) == {
+    assert said_in(pair_of_gpus, MULTICAST + code) == {
         "fits": [0, 0],
         "taken": [1, 1, 1],
         "beyond": [1, 1, 1, 1],
@@ -166,16 +157,12 @@ odd = wanted()
 odd.size = GRANULE + 4096
 minimum = cuda.CUmulticastGranularity_flags.CU_MULTICAST_GRANULARITY_MINIMUM
 supported = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED
-say(granularity=int(check(cuda.cuMulticastGetGranularity(wanted(), minimum))),
-    supported=check(cuda.cuDeviceGetAttribute(supported, 0)),
-    refused=[code(cuda.cuMulticastCreate(each)) for each in
-             (odd, wanted(0), wanted(1, 0), wanted(handle_types=1))])
+same(int(check(cuda.cuMulticastGetGranularity(wanted(), minimum))), 2 << 20)
+same(check(cuda.cuDeviceGetAttribute(supported, 0)), 1)
+same([code(cuda.cuMulticastCreate(each)) for each in
+      (odd, wanted(0), wanted(1, 0), wanted(handle_types=1))], [1, 1, 1, 801])
 """
-    assert said_by(pair_of_gpus, code) == {
-        "granularity": 2 << 20,
-        "supported": 1,
-        "refused": [1, 1, 1, 801],
-    }
+    run(pair_of_gpus, MULTICAST + code)
 
 
 @pytest.mark.parametrize("gpus", [["h100-80g"], ["a100-80g"] * 2], ids=["alone", "older"])
@@ -189,4 +176,4 @@ say(supported=check(cuda.cuDeviceGetAttribute(supported, 0)),
              code(cuda.cuMulticastGetGranularity(wanted(), minimum)),
              code(cuda.cuMulticastAddDevice(create(), 0))])
 """
-    assert said_by(machine, code) == {"supported": 0, "refused": [801, 801, 801]}
+    assert said_in(machine, MULTICAST + code) == {"supported": 0, "refused": [801, 801, 801]}

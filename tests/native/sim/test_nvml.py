@@ -1,6 +1,5 @@
 """NVML on a simulated machine, through nvidia-ml-py: versions, books, how GPUs are connected."""
 
-import json
 import re
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine
 from support import ROOT
 from support.sim.nvml_programs import NVML_PRELUDE, answers, until_ready
-from support.sim.programs import busy, run, start
+from support.sim.programs import busy, run, said_in, start
 from support.waiting import PATIENCE_S
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
@@ -30,16 +29,12 @@ def test_the_driver_is_the_one_that_brought_the_machines_cuda(
 ) -> None:
     machine = Machine.create([PROFILES["t4"]], tmp_path / "m", driver_version=cuda)
 
-    said = answers(
-        machine,
-        """
+    code = """
 say(driver=nvml.nvmlSystemGetDriverVersion(), nvml=nvml.nvmlSystemGetNVMLVersion(),
     cuda=nvml.nvmlSystemGetCudaDriverVersion_v2(), before=(nvml.nvmlShutdown(),
     nvml.nvmlSystemGetCudaDriverVersion())[1])
-""",
-    )
-
-    assert said == {
+"""
+    assert answers(machine, code) == {
         "driver": driver,
         "nvml": f"{cuda // 1000}.{driver}",
         "cuda": cuda,
@@ -60,9 +55,7 @@ def test_who_only_looks_takes_no_place_among_the_machines_processes(machine: Mac
 
 
 def test_a_gpu_says_where_it_is_and_what_class_of_device(machine: Machine) -> None:
-    said = answers(
-        machine,
-        """
+    code = """
 plain, more = nvml.nvmlDeviceGetPciInfo(handles[0]), nvml.nvmlPciInfoExt_v1_t()
 more.version = 7
 wrong = refusal(nvml.nvmlDeviceGetPciInfoExt, handles[0], ctypes.byref(more))
@@ -73,10 +66,8 @@ say(same=[text(getattr(plain, name)) == text(getattr(more, name)) for name in
           ("domain", "bus", "device", "pciDeviceId", "pciSubSystemId", "busId")],
     kind=[more.baseClass, more.subClass],
     wrong=wrong)
-""",
-    )
-
-    assert said == {"same": [True] * 6, "kind": [3, 2], "wrong": 25}
+"""
+    assert answers(machine, code) == {"same": [True] * 6, "kind": [3, 2], "wrong": 25}
 
 
 # ---- the sampling window -------------------------------------------------------------------------
@@ -107,7 +98,7 @@ say(ends=ends, pids=list(pids), seen=seen, now_us=time.time() * 1e6, busy=busy,
     worker = start(machine, busy(1_000_000))
     try:
         until_ready(worker)
-        said = json.loads(run(machine, NVML_PRELUDE + code))
+        said = said_in(machine, NVML_PRELUDE + code)
     finally:
         worker.kill()
         worker.wait()
@@ -126,28 +117,16 @@ say(ends=ends, pids=list(pids), seen=seen, now_us=time.time() * 1e6, busy=busy,
 
 
 def test_an_idle_gpu_says_so(machine: Machine) -> None:
-    said = answers(
-        machine,
-        """
-say(power=nvml.nvmlDeviceGetPowerUsage(handles[0]),
-    state=nvml.nvmlDeviceGetPerformanceState(handles[0]),
-    reasons=nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handles[0]),
-    mhz=nvml.nvmlDeviceGetClockInfo(handles[0], nvml.NVML_CLOCK_SM),
-    rate=nvml.nvmlDeviceGetUtilizationRates(handles[0]).gpu,
-    vbios=nvml.nvmlDeviceGetVbiosVersion(handles[0]),
-    processes=refusal(nvml.nvmlDeviceGetProcessUtilization, handles[0], 0))
-""",
-    )
-
-    assert said == {
-        "power": 100_000,
-        "state": 8,
-        "reasons": 1,
-        "mhz": 345,
-        "rate": 0,
-        "vbios": "simulated",
-        "processes": 6,
-    }
+    code = """
+same(nvml.nvmlDeviceGetPowerUsage(handles[0]), 100_000)
+same(nvml.nvmlDeviceGetPerformanceState(handles[0]), 8)
+same(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handles[0]), 1)
+same(nvml.nvmlDeviceGetClockInfo(handles[0], nvml.NVML_CLOCK_SM), 345)
+same(nvml.nvmlDeviceGetUtilizationRates(handles[0]).gpu, 0)
+same(nvml.nvmlDeviceGetVbiosVersion(handles[0]), "simulated")
+same(refusal(nvml.nvmlDeviceGetProcessUtilization, handles[0], 0), 6)
+"""
+    run(machine, NVML_PRELUDE + code)
 
 
 def test_every_version_lists_the_same_processes(costly_machine: Machine) -> None:
@@ -168,7 +147,7 @@ say(lists=[listed(compute + version, 0) for version in ("", "_v2", "_v3")], pid=
     name=nvml.nvmlSystemGetProcessName(os.getpid()),
     nobody=refusal(nvml.nvmlSystemGetProcessName, 2**31 - 1))
 """
-    said = json.loads(run(costly_machine, NVML_PRELUDE + code))
+    said = said_in(costly_machine, NVML_PRELUDE + code)
 
     insufficient_size, not_found = 7, 6
     context_bytes = PROFILES["h100-80g"].context_bytes
@@ -203,7 +182,7 @@ def test_a_few_sxm_gpus_are_linked_pair_by_pair(
 ) -> None:
     machine = Machine.create([PROFILES[profile]] * gpus, tmp_path / "m")
 
-    said = json.loads(run(machine, NVML_PRELUDE + LINKS.replace("LINKS_A_GPU", str(links))))
+    said = said_in(machine, NVML_PRELUDE + LINKS.replace("LINKS_A_GPU", str(links)))
 
     assert (said["count"], said["beyond"]) == (links, 2)
     for own_bus, ends in zip(said["buses"], said["ends"], strict=True):
@@ -214,7 +193,7 @@ def test_a_few_sxm_gpus_are_linked_pair_by_pair(
 def test_many_sxm_gpus_are_linked_to_switches(tmp_path: Path) -> None:
     machine = Machine.create([PROFILES["h100-80g"]] * 8, tmp_path / "m")
 
-    said = json.loads(run(machine, NVML_PRELUDE + LINKS.replace("LINKS_A_GPU", "18")))
+    said = said_in(machine, NVML_PRELUDE + LINKS.replace("LINKS_A_GPU", "18"))
 
     switch = 2
     assert [len(ends) for ends in said["ends"]] == [18] * 8
@@ -225,14 +204,12 @@ def test_many_sxm_gpus_are_linked_to_switches(tmp_path: Path) -> None:
 def test_a_gpu_alone_or_without_nvlink_has_no_links(tmp_path: Path) -> None:
     machine = Machine.create([PROFILES["h100-80g"], PROFILES["t4"]], tmp_path / "m")
 
-    said = answers(
-        machine,
-        """
+    code = """
 say(alone=[nvml.nvmlDeviceGetNvLinkState(handles[0], link) for link in range(18)],
     remote=refusal(nvml.nvmlDeviceGetNvLinkRemotePciInfo, handles[0], 0),
     t4=refusal(nvml.nvmlDeviceGetNvLinkState, handles[1], 0))
-""",
-    )
+"""
+    said = answers(machine, code)
 
     not_supported = 3
     assert said == {"alone": [0] * 18, "remote": not_supported, "t4": not_supported}
@@ -243,9 +220,7 @@ def test_peers_and_places_of_gpus_agree(tmp_path: Path) -> None:
         [PROFILES[name] for name in ("h100-80g", "h100-80g", "h200-141g", "t4")], tmp_path / "m"
     )
 
-    said = answers(
-        machine,
-        """
+    code = """
 def matrix(capability):
     return [[nvml.nvmlDeviceGetP2PStatus(a, b, capability) for b in handles] for a in handles]
 index = {ctypes.cast(h, ctypes.c_void_p).value: i for i, h in enumerate(handles)}
@@ -259,8 +234,8 @@ say(read=matrix(read), nvlink=matrix(nvlink),
     system=near(nvml.NVML_TOPOLOGY_SYSTEM),
     memory=list(nvml.nvmlDeviceGetMemoryAffinity(handles[0], 1, 0)),
     cpus=bin(nvml.nvmlDeviceGetCpuAffinity(handles[0], 64)[0]).count("1") >= 1)
-""",
-    )
+"""
+    said = answers(machine, code)
 
     ok, other_gpu, none = 0, 2, 5
     same_architecture = [ok, ok, ok, other_gpu]
@@ -279,9 +254,7 @@ say(read=matrix(read), nvlink=matrix(nvlink),
 def test_gpus_lie_by_pairs_behind_a_switch_and_by_fours_at_a_numa_node(tmp_path: Path) -> None:
     machine = Machine.create([PROFILES["t4"]] * 6, tmp_path / "m")
 
-    said = answers(
-        machine,
-        """
+    code = """
 index = {ctypes.cast(h, ctypes.c_void_p).value: i for i, h in enumerate(handles)}
 count = os.sysconf("SC_NPROCESSORS_CONF")
 def cpus(handle):
@@ -294,8 +267,8 @@ say(levels=[[nvml.nvmlDeviceGetTopologyCommonAncestor(a, b) for b in handles] fo
     minors=[nvml.nvmlDeviceGetMinorNumber(h) for h in handles],
     nodes=[list(nvml.nvmlDeviceGetMemoryAffinity(h, 1, 0)) for h in handles],
     cpus=[cpus(h) for h in handles], near=[near(cpu) for cpu in range(count)], count=count)
-""",
-    )
+"""
+    said = answers(machine, code)
 
     same, switch, node, system = 0, 10, 40, 50
     assert said["levels"] == [

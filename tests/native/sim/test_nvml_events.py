@@ -19,13 +19,13 @@ from support.sim.nvml_programs import (
     ECC_SINGLE,
     EVENT_PRELUDE,
     GPU_IS_LOST,
+    NVML_PRELUDE,
     XID,
-    answers,
     lose,
     raise_event,
     until_ready,
 )
-from support.sim.programs import finish, start
+from support.sim.programs import finish, run, start
 
 pytest.importorskip("cuda.bindings.driver", reason="cuda-bindings is not installed")
 
@@ -166,29 +166,20 @@ def test_memory_errors_are_counted_on_their_gpu(two_gpus: Machine) -> None:
     for kind in (ECC_SINGLE, ECC_SINGLE, ECC_DOUBLE):
         raise_event(two_gpus, 1, kind)
 
-    said = answers(
-        two_gpus,
-        """
+    code = """
 def counts(handle):
     return [nvml.nvmlDeviceGetTotalEccErrors(handle, kind, counter)
             for kind in (0, 1) for counter in (0, 1)]
 fields = nvml.nvmlDeviceGetFieldValues(handles[1], [nvml.NVML_FI_DEV_ECC_SBE_VOL_TOTAL,
     nvml.NVML_FI_DEV_ECC_DBE_AGG_TOTAL, nvml.NVML_FI_DEV_RETIRED_SBE])
-say(first=counts(handles[0]), second=counts(handles[1]),
-    dram=nvml.nvmlDeviceGetMemoryErrorCounter(handles[1], 0, 0, nvml.NVML_MEMORY_LOCATION_DRAM),
-    l2=nvml.nvmlDeviceGetMemoryErrorCounter(handles[1], 0, 0, nvml.NVML_MEMORY_LOCATION_L2_CACHE),
-    fields=[f.value.ullVal for f in fields], states=[f.nvmlReturn for f in fields])
-""",
-    )
-
-    assert said == {
-        "first": [0, 0, 0, 0],
-        "second": [2, 2, 1, 1],
-        "dram": 2,
-        "l2": 0,
-        "fields": [2, 1, 0],
-        "states": [0, 0, 3],
-    }
+same(counts(handles[0]), [0, 0, 0, 0])
+same(counts(handles[1]), [2, 2, 1, 1])
+same(nvml.nvmlDeviceGetMemoryErrorCounter(handles[1], 0, 0, nvml.NVML_MEMORY_LOCATION_DRAM), 2)
+same(nvml.nvmlDeviceGetMemoryErrorCounter(handles[1], 0, 0, nvml.NVML_MEMORY_LOCATION_L2_CACHE), 0)
+same([f.value.ullVal for f in fields], [2, 1, 0])
+same([f.nvmlReturn for f in fields], [0, 0, 3])
+"""
+    run(two_gpus, NVML_PRELUDE + code)
 
 
 @pytest.mark.skipif(NVML.path is None, reason=f"no {NVML.header}: install {NVML.package}")

@@ -62,16 +62,13 @@ def test_a_function_hangs_for_one_gpu_until_that_is_cleared(
     tmp_path: Path, function: str, hanging: set[str]
 ) -> None:
     machine = Machine.create(parse_spec("t4*2").profiles, tmp_path / "m")
-    program = start(
-        machine,
-        CALLS
-        + f"""
+    code = f"""
 say(first=wait({ALL - hanging!r}))
 sys.stdin.readline()
 wait({ALL!r})
 say(after=returned)
-""",
-    )
+"""
+    program = start(machine, CALLS + code)
     until_ready(program)
     faults.set_nvml(machine, 1, function, faults.HANGS)
     tell(program)
@@ -90,13 +87,11 @@ def test_functions_that_a_gpu_does_not_support_are_refused_for_it_alone(tmp_path
     for function in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetSerial"):
         faults.set_nvml(machine, 0, function, NOT_SUPPORTED)
 
-    said = answers(
-        machine,
-        """
+    code = """
 say(refused=[[refusal(ask, handle) for handle in handles] for ask in
              (nvml.nvmlDeviceGetMemoryInfo, nvml.nvmlDeviceGetSerial)])
-""",
-    )
+"""
+    said = answers(machine, code)
 
     assert [row[0] for row in said["refused"]] == [NOT_SUPPORTED] * 2
     assert [row[1][0] for row in said["refused"]] == ["granted"] * 2

@@ -1,12 +1,11 @@
 """What happens to the driver with its process: forks, threads that are cancelled."""
 
-import json
 import subprocess
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
-from support.sim.programs import run
+from support.sim.programs import said_in
 from support.waiting import PATIENCE_S
 
 NOT_INITIALIZED = 3
@@ -29,33 +28,10 @@ def codes(): return [int(cuda.cuInit(0)[0]), int(cuda.cuMemAlloc(4096)[0])]
 def family(): return [codes(), in_child(codes)]
 say(child=in_child(family), parent=codes())
 """
-    assert json.loads(run(machine, code)) == {
+    assert said_in(machine, code) == {
         "child": [[NOT_INITIALIZED, NOT_INITIALIZED]] * 2,
         "parent": [0, 0],
     }
-
-
-def test_a_fork_beside_busy_threads_gives_a_child_that_answers(machine: Machine) -> None:
-    code = """
-import threading
-context = open_context()
-def allocate():
-    check(cuda.cuCtxSetCurrent(context))
-    while not enough.is_set():
-        check(cuda.cuMemFree(check(cuda.cuMemAlloc(4096))))
-enough = threading.Event()
-threads = [threading.Thread(target=allocate) for _ in range(3)]
-for thread in threads: thread.start()
-ends = []
-for _ in range(30):
-    if not (child := os.fork()):
-        os._exit(int(cuda.cuInit(0)[0]))
-    ends.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-enough.set()
-for thread in threads: thread.join()
-say(ends=sorted(set(ends)))
-"""
-    assert json.loads(run(machine, code)) == {"ends": [NOT_INITIALIZED]}
 
 
 def test_a_cancelled_thread_keeps_no_lock(machine: Machine, compile_program: Compile) -> None:

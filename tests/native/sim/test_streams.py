@@ -1,11 +1,9 @@
 """Streams of one simulated process: side by side, in order where they must be."""
 
-import json
-
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.sim.programs import run
+from support.sim.programs import run, said_in
 
 pytestmark = pytest.mark.virtual
 
@@ -46,7 +44,7 @@ one.launch(); other.launch()
 end, after = one.mark(), other.mark()
 say(one=took(start, end), other=took(beside, after))
 """
-    said = json.loads(run(machine, STREAMS + code))
+    said = said_in(machine, STREAMS + code)
 
     assert said["one"] == pytest.approx(80, rel=0.02)  # both at half speed
     assert said["other"] == pytest.approx(80, rel=0.02)
@@ -66,7 +64,7 @@ for _ in range(20): check(cuda.cuMemcpyHtoDAsync(address, data, size, copying.st
 end = copying.mark()
 say(copy=took(start, end), kernel=int(cuda.cuStreamQuery(kernel.stream)[0]))
 """
-    said = json.loads(run(machine, STREAMS + code))
+    said = said_in(machine, STREAMS + code)
     alone_ms = 20 * size / PROFILES["h100-80g"].pcie_bytes_per_second * 1e3
 
     assert said["kernel"] == 600
@@ -81,7 +79,7 @@ low.launch(); high.launch()
 end, after = low.mark(), high.mark()
 say(high=took(beside, after), low=took(start, end))
 """
-    said = json.loads(run(machine, STREAMS + code))
+    said = said_in(machine, STREAMS + code)
 
     assert said["high"] == pytest.approx(20, rel=0.1)
     assert said["low"] == pytest.approx(80, rel=0.02)
@@ -104,7 +102,7 @@ check(cuda.cuEventSynchronize(free))
 say(not_held=int(cuda.cuEventQuery(second)[0]), second=took(start, second),
     third=took(start, third), end=took(start, end))
 """
-    said = json.loads(run(machine, STREAMS + code))
+    said = said_in(machine, STREAMS + code)
 
     assert said["not_held"] == 600  # a non-blocking stream did not wait for any of it
     assert said["second"] == pytest.approx(30, rel=0.03)
@@ -122,7 +120,7 @@ check(cuda.cuStreamSynchronize(cuda.CUstream(0)))
 say(early=early, blocking=int(cuda.cuStreamQuery(blocking.stream)[0]),
     free=int(cuda.cuStreamQuery(free.stream)[0]))
 """
-    assert json.loads(run(machine, STREAMS + code)) == {"early": 600, "blocking": 0, "free": 600}
+    assert said_in(machine, STREAMS + code) == {"early": 600, "blocking": 0, "free": 600}
 
 
 def test_an_event_holds_back_the_stream_that_waits_for_it(machine: Machine) -> None:
@@ -135,7 +133,7 @@ check(cuda.cuStreamWaitEvent(second.stream, done, 0))
 second.launch()
 say(end=took(start, second.mark()))
 """
-    assert json.loads(run(machine, STREAMS + code))["end"] == pytest.approx(60, rel=0.02)
+    assert said_in(machine, STREAMS + code)["end"] == pytest.approx(60, rel=0.02)
 
 
 def test_work_behind_a_host_function_waits_for_its_return(machine: Machine) -> None:
@@ -153,7 +151,7 @@ go.set()
 work.wait()
 say(held=held, seen=seen, late=time.monotonic() - begun)
 """
-    said = json.loads(run(machine, STREAMS + code))
+    said = said_in(machine, STREAMS + code)
 
     assert said["held"] == 600
     assert said["seen"] == [True]
@@ -169,7 +167,7 @@ check(cuda.cuLaunchHostFunc(other.stream, host_function(lambda: (order.append(2)
 one.wait(); other.wait()
 say(order=order)
 """
-    assert json.loads(run(machine, STREAMS + code)) == {"order": [2, 1]}
+    assert said_in(machine, STREAMS + code) == {"order": [2, 1]}
 
 
 def test_more_streams_than_lanes_all_do_their_work(machine: Machine) -> None:
@@ -189,9 +187,7 @@ say(done=True)
     assert books.clients[0].launches == 200
 
 
-def test_an_event_of_another_device_holds_back_a_stream(
-    two_gpus: Machine,
-) -> None:
+def test_an_event_of_another_device_holds_back_a_stream(two_gpus: Machine) -> None:
     code = """
 first = Work(stream(), 60_000_000)
 launched = time.monotonic_ns()
@@ -207,7 +203,7 @@ issued = time.monotonic_ns() - begun
 second.wait()
 say(issued=issued, ended=time.monotonic_ns() - launched)
 """
-    said = json.loads(run(two_gpus, STREAMS + code))
+    said = said_in(two_gpus, STREAMS + code)
 
     assert said["issued"] < 30_000_000  # the host does not wait
     assert said["ended"] >= 70_000_000
@@ -223,4 +219,4 @@ early = list(seen)
 check(cuda.cuCtxSynchronize())
 say(early=early, late=seen)
 """
-    assert json.loads(run(machine, STREAMS + code)) == {"early": [], "late": [1]}
+    assert said_in(machine, STREAMS + code) == {"early": [], "late": [1]}

@@ -5,7 +5,7 @@ import pytest
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
-from support.ended import run_to_end
+from support.ended import printed
 
 CALLS_A_THREAD = 3000
 EVENTS = 5000
@@ -19,9 +19,7 @@ def test_threads_share_streams_events_pools_and_graphs(
 ) -> None:
     program = compile_program("sim_threads.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
 
-    done = run_to_end([program, str(CALLS_A_THREAD), str(seed)], env=machine.environment())
-
-    assert done.returncode == 0, done.stderr
+    printed(program, str(CALLS_A_THREAD), str(seed), env=machine.environment())
     assert machine.books()[0].memory_used_bytes == 0
 
 
@@ -32,9 +30,7 @@ def test_an_event_that_is_just_being_recorded_can_be_waited_for(
         "sim_event_first.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
     )
 
-    done = run_to_end([program, str(EVENTS)], env=machine.environment())
-
-    assert done.returncode == 0, done.stderr
+    printed(program, str(EVENTS), env=machine.environment())
 
 
 def test_threads_that_make_calls_of_every_kind_end_well(
@@ -43,7 +39,5 @@ def test_threads_that_make_calls_of_every_kind_end_well(
     flags = (f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
     program = compile_program("sim_churn.c", *CHURN, flags=flags)
 
-    done = run_to_end([program, "50000", str(THREADS)], env=machine.environment())
-
-    assert done.returncode == 0, done.stderr
+    printed(program, "50000", str(THREADS), env=machine.environment())
     assert machine.books()[0].memory_used_bytes == 0

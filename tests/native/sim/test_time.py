@@ -1,12 +1,10 @@
 """Time on the simulated GPU: queues, events, sharing between processes."""
 
-import json
-
 import pytest
 
 from libvgpu.sim import Machine
 from support.lines import next_line
-from support.sim.programs import busy, finish, run, shares, start
+from support.sim.programs import busy, finish, said_in, shares, start
 
 pytestmark = pytest.mark.virtual
 
@@ -28,7 +26,7 @@ spinner.wait()
 wall = time.monotonic() - begun
 say(wall=wall, event=check(cuda.cuEventElapsedTime(start, end)) / 1e3, cpu=time.process_time())
 """
-    said = json.loads(run(machine, code))
+    said = said_in(machine, code)
     (books,) = machine.books()
     wanted = kernel_ns * count / 1e9
 
@@ -52,7 +50,7 @@ cpu = time.process_time()
 blocked = launch_all(200)
 say(free=free, blocked=blocked, cpu=time.process_time() - cpu)
 """
-    said = json.loads(run(machine, code))
+    said = said_in(machine, code)
 
     assert said["free"] < 0.2
     assert said["blocked"] == pytest.approx(200 * 0.002, rel=0.1)
@@ -68,7 +66,7 @@ cpu = time.process_time()
 spinner.launch(); spinner.wait()
 say(cpu=time.process_time() - cpu)
 """
-    assert json.loads(run(machine, code))["cpu"] < 0.05
+    assert said_in(machine, code)["cpu"] < 0.05
 
 
 def test_two_processes_get_half_each_minus_the_switches(machine: Machine) -> None:
@@ -101,21 +99,14 @@ pynvml.nvmlInit()
 handle = pynvml.nvmlDeviceGetHandleByIndex(0)
 time.sleep(0.5)
 say(gpu=pynvml.nvmlDeviceGetUtilizationRates(handle).gpu,
-    own={s.pid: s.smUtil for s in pynvml.nvmlDeviceGetProcessUtilization(handle, 0)},
-    power=pynvml.nvmlDeviceGetPowerUsage(handle))
+    power=pynvml.nvmlDeviceGetPowerUsage(handle), own=OWN)
 """
-    idle = json.loads(
-        run(
-            machine,
-            viewer.replace(
-                "{s.pid: s.smUtil for s in pynvml.nvmlDeviceGetProcessUtilization(handle, 0)}", "{}"
-            ),
-        )
-    )
+    samples = "{s.pid: s.smUtil for s in pynvml.nvmlDeviceGetProcessUtilization(handle, 0)}"
+    idle = said_in(machine, viewer.replace("OWN", "None"))
     program = start(machine, busy(5_000_000))
     next_line(program)
     try:
-        said = json.loads(run(machine, viewer))
+        said = said_in(machine, viewer.replace("OWN", samples))
     finally:
         finish(program)
 
@@ -137,7 +128,7 @@ early = [int(cuda.cuEventQuery(event)[0]), int(cuda.cuStreamQuery(spinner.stream
 check(cuda.cuEventSynchronize(event))
 say(never=never, early=early, late=int(cuda.cuEventQuery(event)[0]))
 """
-    assert json.loads(run(machine, code)) == {"never": 0, "early": [600, 600], "late": 0}
+    assert said_in(machine, code) == {"never": 0, "early": [600, 600], "late": 0}
 
 
 def test_host_functions_run_after_the_work_in_front_of_them(machine: Machine) -> None:
@@ -155,7 +146,7 @@ check(cuda.cuLaunchHostFunc(spinner.stream, function, 0))
 spinner.wait()
 say(calls=len(seen), after=seen[0] - begun)
 """
-    said = json.loads(run(machine, code))
+    said = said_in(machine, code)
 
     assert said["calls"] == 1
     assert 50_000_000 <= said["after"] < 100_000_000

@@ -1,6 +1,5 @@
 """What the timeline makes of a calibration, on a device made by hand: every figure is exact."""
 
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 
 from libvgpu.sim.calibration import find_calibration
 from support import ROOT, Compile
+from support.ended import printed
 
 US, MS = 1_000, 1_000_000
 H100 = find_calibration("h100")
@@ -39,10 +39,9 @@ class Scenario:
 
     def until(self, end_ns: int) -> "Outcome":
         text = "\n".join([*self.lines, f"until {end_ns}"])
-        said = subprocess.run([self.program], input=text, capture_output=True, text=True)
-        assert said.returncode == 0, said.stderr
+        said = printed(self.program, told=text)
         outcome = Outcome()
-        for numbers in ([int(word) for word in line.split()] for line in said.stdout.splitlines()):
+        for numbers in ([int(word) for word in line.split()] for line in said.splitlines()):
             if len(numbers) == 2:
                 outcome.busy_ns[numbers[0]] = numbers[1]
             else:

@@ -1,6 +1,5 @@
 """Drivers of older CUDA versions: what they say, what they lack, what still runs on them."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER
 from support.shim.symbols import exports
 from support.sim.driver import library_of
-from support.sim.programs import run
+from support.sim.programs import said_in
 
 FIRST_OF_BINDINGS = 12000
 OLDER = sorted(set(DRIVER_VERSIONS.values()) - {NEWEST_DRIVER})
@@ -48,7 +47,7 @@ say(version=check(cuda.cuDriverGetVersion()), newer=hasattr(library, "cuCtxSynch
 def test_an_unmodified_client_runs_on_it(tmp_path: Path, version: int) -> None:
     machine = Machine.create([PROFILES["t4"]], tmp_path / "m", version)
 
-    assert json.loads(run(machine, CLIENT)) == {
+    assert said_in(machine, CLIENT) == {
         "version": version,
         "newer": version == NEWEST_DRIVER,
         "there": True,
@@ -70,7 +69,7 @@ say(results=results, version=version.value, newer=hasattr(library, "cuGetProcAdd
 def test_the_oldest_has_what_older_programs_are_linked_with(tmp_path: Path) -> None:
     machine = Machine.create([PROFILES["t4"]], tmp_path / "m", DRIVER_VERSIONS["11.8"])
 
-    assert json.loads(run(machine, LINKED_CLIENT)) == {
+    assert said_in(machine, LINKED_CLIENT) == {
         "results": [0, 0, 0, 0, 0],
         "version": 11080,
         "newer": False,
@@ -90,7 +89,7 @@ assert library.nvmlSystemGetCudaDriverVersion(ctypes.byref(number)) == 0
 say(version=text.value.decode(), cuda=number.value)
 """
 
-    assert json.loads(run(machine, code)) == {
+    assert said_in(machine, code) == {
         "version": release.version,
         "cuda": release.cuda_version,
     }

@@ -5,14 +5,9 @@ from pathlib import Path
 
 from libvgpu.sim import PROFILES, Machine
 from support.lines import expect, next_line
-from support.sim.programs import run, start
+from support.sim.programs import run, said_in, start
 from support.sim.sharing import GRANULE, VMM
 from support.waiting import PATIENCE_S
-
-
-def said_by(machine: Machine, code: str) -> dict[str, object]:
-    said: dict[str, object] = json.loads(run(machine, VMM + code))
-    return said
 
 
 def test_bytes_are_charged_until_neither_handle_nor_mapping_is_left(machine: Machine) -> None:
@@ -28,14 +23,11 @@ step(check(cuda.cuMemRelease(handle)))
 step(unmap(other, 3))
 again = create(2)
 step(check(cuda.cuMemRelease(again)))
-say(steps=steps, late=int(cuda.cuMemRelease(handle)[0]),
-    reservations=[int(cuda.cuMemAddressFree(each, 3 * GRANULE)[0]) for each in (one, other)])
+same(steps, [0, 3, 3, 3, 3, 3, 0, 0])
+same(int(cuda.cuMemRelease(handle)[0]), 1)
+same([int(cuda.cuMemAddressFree(each, 3 * GRANULE)[0]) for each in (one, other)], [0, 0])
 """
-    assert said_by(machine, code) == {
-        "steps": [0, 3, 3, 3, 3, 3, 0, 0],
-        "late": 1,
-        "reservations": [0, 0],
-    }
+    run(machine, VMM + code)
 
 
 def test_a_handle_mapped_twice_shows_the_same_bytes(machine: Machine) -> None:
@@ -50,7 +42,7 @@ unmap(one); unmap(other)
 map_at(other, handle); grant(other)
 say(first=first, kept=read(other + 100, 10).decode())
 """
-    assert said_by(machine, code) == {"first": "seen twice", "kept": "seen twice"}
+    assert said_in(machine, VMM + code) == {"first": "seen twice", "kept": "seen twice"}
 
 
 def test_a_copy_may_run_over_mappings_side_by_side(machine: Machine) -> None:
@@ -61,20 +53,15 @@ for i in range(3):
     map_at(place + i * GRANULE, create())
 grant(place, 3)
 data = os.urandom(3 * GRANULE)
-say(wrote=write(place, data), same=read(place, len(data)) == data,
-    beyond=write(place + 1, data),
-    base=int(check(cuda.cuMemGetAddressRange(place + GRANULE + 7))[0]) - place,
-    partly=unmap(place, 4), whole=unmap(place, 3), left=used())
+same(write(place, data), 0)
+same(read(place, len(data)) == data, True)
+same(write(place + 1, data), 1)
+same(int(check(cuda.cuMemGetAddressRange(place + GRANULE + 7))[0]) - place, GRANULE)
+same(unmap(place, 4), 1)
+same(unmap(place, 3), 0)
+same(used(), 3)
 """
-    assert said_by(machine, code) == {
-        "wrote": 0,
-        "same": True,
-        "beyond": 1,
-        "base": GRANULE,
-        "partly": 1,
-        "whole": 0,
-        "left": 3,
-    }
+    run(machine, VMM + code)
 
 
 def test_what_is_not_mapped_or_not_granted_is_refused(machine: Machine) -> None:
@@ -97,7 +84,7 @@ unmap(place, 2)
 answers["wrong size"] = int(cuda.cuMemAddressFree(place, GRANULE)[0])
 say(**answers)
 """
-    assert said_by(machine, code) == {
+    assert said_in(machine, VMM + code) == {
         "reserved": 1,
         "unmapped": 1,
         "half": [0, 1, 0],
@@ -120,30 +107,20 @@ absent = properties()
 absent.location.id = 7
 fabric = properties()
 fabric.requestedHandleTypes = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_FABRIC
-def code(answer): return int(answer[0])
 handle, place = create(), reserve(2)
-say(granularity=int(size), uneven=code(cuda.cuMemCreate(GRANULE + 4096, properties(), 0)),
-    nothing=code(cuda.cuMemCreate(0, properties(), 0)),
-    device=code(cuda.cuMemCreate(GRANULE, absent, 0)),
-    fabric=code(cuda.cuMemCreate(GRANULE, fabric, 0)),
-    too_much=code(cuda.cuMemCreate(1 << 40, properties(), 0)),
-    unknown=map_at(place, 999), larger=map_at(place, handle, 2),
-    outside=map_at(place - GRANULE, handle),
-    released=code(cuda.cuMemRelease(12345)), used=used())
+same(int(size), GRANULE)
+same(code(cuda.cuMemCreate(GRANULE + 4096, properties(), 0)), 1)
+same(code(cuda.cuMemCreate(0, properties(), 0)), 1)
+same(code(cuda.cuMemCreate(GRANULE, absent, 0)), 101)
+same(code(cuda.cuMemCreate(GRANULE, fabric, 0)), 801)
+same(code(cuda.cuMemCreate(1 << 40, properties(), 0)), 2)
+same(map_at(place, 999), 1)
+same(map_at(place, handle, 2), 1)
+same(map_at(place - GRANULE, handle), 1)
+same(code(cuda.cuMemRelease(12345)), 1)
+same(used(), 1)
 """
-    assert said_by(machine, code) == {
-        "granularity": GRANULE,
-        "uneven": 1,
-        "nothing": 1,
-        "device": 101,
-        "fabric": 801,
-        "too_much": 2,
-        "unknown": 1,
-        "larger": 1,
-        "outside": 1,
-        "released": 1,
-        "used": 1,
-    }
+    run(machine, VMM + code)
 
 
 def test_a_handle_is_found_by_address_and_tells_its_properties(machine: Machine) -> None:
@@ -154,18 +131,14 @@ map_at(place, handle)
 again = check(cuda.cuMemRetainAllocationHandle(place + 12345))
 told = check(cuda.cuMemGetAllocationPropertiesFromHandle(again))
 check(cuda.cuMemRelease(handle)); unmap(place)
-kept = used()
+same(used(), 1)
 cuda.cuMemRelease(again)
-say(same=int(again) == int(handle), types=int(told.requestedHandleTypes), kept=kept, left=used(),
-    unmapped=int(cuda.cuMemRetainAllocationHandle(place)[0]))
+same(int(again) == int(handle), True)
+same(int(told.requestedHandleTypes), 1)
+same(used(), 0)
+same(int(cuda.cuMemRetainAllocationHandle(place)[0]), 1)
 """
-    assert said_by(machine, code) == {
-        "same": True,
-        "types": 1,
-        "kept": 1,
-        "left": 0,
-        "unmapped": 1,
-    }
+    run(machine, VMM + code)
 
 
 def test_pointers_into_a_reservation_tell_what_they_are(machine: Machine) -> None:
@@ -179,23 +152,16 @@ def ask(name, address):
     answer = cuda.cuPointerGetAttribute(getattr(names, "CU_POINTER_ATTRIBUTE_" + name), address)
     return int(answer[1]) if int(answer[0]) == 0 else -int(answer[0])
 inside = place + GRANULE + 5
-say(start=ask("RANGE_START_ADDR", inside) - place, size=ask("RANGE_SIZE", inside) // GRANULE,
-    mapped=[ask("MAPPED", place), ask("MAPPED", inside)],
-    mapping=[ask("MAPPING_BASE_ADDR", inside) - place, ask("MAPPING_SIZE", inside)],
-    device=[ask("DEVICE_ORDINAL", place), ask("DEVICE_ORDINAL", inside)],
-    types=ask("ALLOWED_HANDLE_TYPES", inside), legacy=ask("IS_LEGACY_CUDA_IPC_CAPABLE", inside),
-    access=ask("ACCESS_FLAGS", inside))
+same(ask("RANGE_START_ADDR", inside) - place, 0)
+same(ask("RANGE_SIZE", inside) // GRANULE, 3)
+same([ask("MAPPED", place), ask("MAPPED", inside)], [0, 1])
+same([ask("MAPPING_BASE_ADDR", inside) - place, ask("MAPPING_SIZE", inside)], [GRANULE, GRANULE])
+same([ask("DEVICE_ORDINAL", place), ask("DEVICE_ORDINAL", inside)], [-1, 0])
+same(ask("ALLOWED_HANDLE_TYPES", inside), 1)
+same(ask("IS_LEGACY_CUDA_IPC_CAPABLE", inside), 0)
+same(ask("ACCESS_FLAGS", inside), 3)
 """
-    assert said_by(machine, code) == {
-        "start": 0,
-        "size": 3,
-        "mapped": [0, 1],
-        "mapping": [GRANULE, GRANULE],
-        "device": [-1, 0],
-        "types": 1,
-        "legacy": 0,
-        "access": 3,
-    }
+    run(machine, VMM + code)
 
 
 def test_host_memory_is_not_charged(machine: Machine) -> None:
@@ -207,7 +173,7 @@ grant(place)
 write(place, b"host")
 say(data=read(place, 4).decode(), used=used())
 """
-    assert said_by(machine, code) == {"data": "host", "used": 0}
+    assert said_in(machine, VMM + code) == {"data": "host", "used": 0}
 
 
 def test_memory_of_handles_outlives_the_context(machine: Machine) -> None:
@@ -219,7 +185,7 @@ check(cuda.cuDevicePrimaryCtxReset(0))
 open_context()
 say(data=read(place, 4).decode(), used=used())
 """
-    assert said_by(machine, code) == {"data": "kept", "used": 1}
+    assert said_in(machine, VMM + code) == {"data": "kept", "used": 1}
 
 
 def test_handles_need_no_context_and_are_still_counted(machine: Machine) -> None:
@@ -231,7 +197,7 @@ taken = used()
 cuda.cuMemRelease(handle)
 say(taken=taken, left=used())
 """
-    assert said_by(machine, code) == {"taken": 5, "left": 0}
+    assert said_in(machine, VMM + code) == {"taken": 5, "left": 0}
 
 
 def test_thousands_of_handles_need_no_descriptors_and_no_memory(machine: Machine) -> None:
@@ -247,7 +213,7 @@ write(place + 1999 * GRANULE, b"last")
 say(used=used(), last=read(place + 1999 * GRANULE, 4).decode(),
     peak_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10)
 """
-    said = said_by(machine, code)
+    said = said_in(machine, VMM + code)
 
     assert said["used"] == 2000
     assert said["last"] == "last"
@@ -273,7 +239,7 @@ fill()  # the machine's own pages are touched by then
 full, left = fill()
 say(full=full, left=left)
 """
-    said = said_by(machine, code)
+    said = said_in(machine, VMM + code)
 
     assert said["full"] == 64 << 10
     assert said["left"] == 0
@@ -294,7 +260,12 @@ for each in (plain, exported): cuda.cuMemRelease(each)
 say(shown=shown.decode(), refused=refused, used=used(),
     others=sum(os.write(other, b"x") for other in others))
 """
-    assert said_by(machine, code) == {"shown": "onetwo", "refused": 999, "others": 60, "used": 0}
+    assert said_in(machine, VMM + code) == {
+        "shown": "onetwo",
+        "refused": 999,
+        "others": 60,
+        "used": 0,
+    }
 
 
 def test_a_killed_process_gives_its_pieces_back(machine: Machine) -> None:
@@ -329,7 +300,7 @@ for each in threads: each.start()
 for each in threads: each.join()
 say(wrong=wrong, used=used())
 """
-    assert said_by(machine, code) == {"wrong": [], "used": 0}
+    assert said_in(machine, VMM + code) == {"wrong": [], "used": 0}
 
 
 def test_a_piece_counts_on_its_own_device(tmp_path: Path) -> None:

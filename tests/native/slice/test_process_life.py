@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,10 @@ import pytest
 from libvgpu._native import ffi
 from libvgpu.sim import Machine
 from support import Compile
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.shim.talker import Talk, Talker
 from support.waiting import PATIENCE_S, wait_until
 
-SliceOf = Callable[..., Slice]
 LIMIT = 1 << 30
 PIECE = 64 << 20
 PIECES = LIMIT // PIECE

@@ -1,6 +1,5 @@
 """Thousands of processes one after another, hundreds at once, and more than there are slots."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +13,9 @@ from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG, Compile
 from support.ended import run_to_end
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 from support.sim.driver import driver_version
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 BLOCK = 2 * MIB
 LIMIT = 1 << 30

@@ -3,13 +3,12 @@
 The C programs next to this file do the work; what does not hold they say in a sentence, and fail.
 """
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from support import IS_LONG, Compile
-from support.waiting import PATIENCE_S
+from support.ended import printed
 
 SOURCES = tuple(
     f"libvgpu/src/slice/{name}.c"
@@ -27,9 +26,7 @@ BOUND = "-Wl,-z,now"  # the dynamic linker's work is not what is looked at
 
 
 def run(program: Path, *arguments: str) -> list[int]:
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=PATIENCE_S)
-    assert done.returncode == 0, done.stderr
-    return [int(word) for word in done.stdout.split() if word.isdigit()]
+    return [int(word) for word in printed(program, *arguments).split() if word.isdigit()]
 
 
 @pytest.mark.parametrize("victim", STRIDES)

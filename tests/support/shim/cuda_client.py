@@ -29,6 +29,7 @@ again:
     ret;
 }
 \0"""
+MIB, GIB = 1 << 20, 1 << 30
 OUT_OF_MEMORY = 2
 CONTEXT_PARAMETERS_SINCE = 12050  # of cuCtxCreate: its version 4
 
@@ -48,6 +49,11 @@ def check(answer: tuple[Any, ...]) -> Any:
     return answer[1] if len(answer) == 2 else answer[1:]
 
 
+def code(answer: tuple[Any, ...]) -> int:
+    """Returns the CUresult of a binding's answer."""
+    return int(answer[0])
+
+
 def open_context(device: int = 0) -> Any:
     """Initialises CUDA and makes the device's primary context current."""
     check(driver.cuInit(0))
@@ -61,8 +67,8 @@ def create_context(device: int = 0) -> tuple[Any, ...]:
     if check(driver.cuDriverGetVersion()) >= CONTEXT_PARAMETERS_SINCE:
         return tuple(driver.cuCtxCreate(None, 0, device))
     context = ctypes.c_void_p()
-    code = ctypes.CDLL("libcuda.so.1").cuCtxCreate_v2(ctypes.byref(context), 0, int(device))
-    return driver.CUresult(code), driver.CUcontext(context.value or 0)
+    made = ctypes.CDLL("libcuda.so.1").cuCtxCreate_v2(ctypes.byref(context), 0, int(device))
+    return driver.CUresult(made), driver.CUcontext(context.value or 0)
 
 
 def allocate_until_refused(piece_bytes: int) -> tuple[list[Any], int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support import ROOT
+from support.ended import printed
 from support.waiting import PATIENCE_S
 
 COMPILER = shutil.which("gcc")
@@ -113,8 +114,6 @@ def values(
         interface, head + f'int main(void) {{ int first = 0;\n{body}\nputs("}}"); }}\n', folder
     )
     assert built.returncode == 0, built.stderr
-    answer = subprocess.run(
-        [folder / "program"], capture_output=True, text=True, timeout=PATIENCE_S, check=True
-    )
-    found: dict[str, int] = json.loads(answer.stdout)
+    answer = printed(folder / "program")
+    found: dict[str, int] = json.loads(answer)
     return found

@@ -7,7 +7,6 @@ from support.shim.both_books import device_bytes, ledger_bytes
 from support.shim.cuda_client import *
 from support.shim.device_code import kernel, ptx
 MIB, NONE = 1 << 20, ([], [], 0, [], [], 0)
-def code(answer): return int(answer[0])
 def quiet():
     time.sleep(1.1)
     check(driver.cuCtxSynchronize())

@@ -11,8 +11,6 @@ SERVE = """
 import ctypes, json, os, socket, sys
 from support.shim.cuda_client import *
 from support.shim.both_books import agree, device_bytes, ledger_bytes
-MIB = 1 << 20
-def code(answer): return int(answer[0])
 def hexadecimal(opaque): return ctypes.string_at(opaque.getPtr(), 64).hex()
 def opaque(kind, text):
     made = kind()

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -75,6 +75,10 @@ class Slice:
         for process in self.processes:
             process.kill()
             process.communicate()
+
+
+#: ``slice_of(machine, memory_bytes=…, core_percent=…)``
+SliceOf = Callable[..., Slice]
 
 
 def make_slice(

@@ -2,12 +2,10 @@
 
 from pathlib import Path
 
-from support.ended import run_to_end
+from support.ended import printed
 
 
 def exports(library: Path) -> set[str]:
     """Returns the names of what a library defines for others."""
-    listing = run_to_end(
-        ["nm", "-D", "--defined-only", "--format=posix", str(library)], check=True
-    ).stdout
+    listing = printed("nm", "-D", "--defined-only", "--format=posix", str(library))
     return {line.split()[0] for line in listing.splitlines()}

@@ -1,9 +1,9 @@
 """Programs under a cap over simulated time: ``tests/native/throttle_cases.c`` and its kin."""
 
-import subprocess
 from dataclasses import dataclass
 
 from support import Compile
+from support.ended import printed
 from support.shim.native_programs import shim_files
 
 COMPUTE = (
@@ -57,9 +57,5 @@ def run_case(
         *(f"tests/native/{each}.c" for each in MODEL),
         flags=FLAGS,
     )
-    done = subprocess.run(
-        [program, name, *map(str, arguments)], capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    words = done.stdout.split()
+    words = printed(program, name, *map(str, arguments)).split()
     return Seen({key: int(value) for key, value in zip(words[::2], words[1::2], strict=True)})

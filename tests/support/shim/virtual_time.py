@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from support import Compile
-from support.ended import run_to_end
+from support.ended import printed
 from support.shim.slices import Slice
 
 PARTS = (
@@ -70,6 +70,4 @@ def run_program(
         f"{chance.seed} {chance.one_in} {chance.late_ns} 0" if chance else f"0 0 0 {SLACK_NS}"
     )
     # At the same addresses each time: what the shim knows of a kernel lies at a hash of one.
-    result = run_to_end(["setarch", "-R", *command], env={**environment, **more})
-    assert result.returncode == 0, result.stderr
-    return result.stdout
+    return printed("setarch", "-R", *command, env={**environment, **more})

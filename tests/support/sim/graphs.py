@@ -1,17 +1,11 @@
 """Programs that build graphs on a simulated machine."""
 
-import json
-
-from libvgpu.sim import Machine
-from support.sim.programs import run
-
 #: What every one of them begins with: a stream, and short ways to say common things.
 GRAPHS = """
 Type, Mode = cuda.CUgraphNodeType, cuda.CUstreamCaptureMode
 context = open_context()
 spinner = Spinner(1_000_000)
 stream = spinner.stream
-def code(answer): return int(answer[0])
 def new_graph(): return check(cuda.cuGraphCreate(0))
 def kernel_params(kernel_ns=1_000_000):
     params = cuda.CUDA_KERNEL_NODE_PARAMS()
@@ -67,9 +61,3 @@ def edges_of(graph):
     order = [int(n) for n in nodes_of(graph)]
     return sorted((order.index(int(a)), order.index(int(b))) for a, b in zip(from_, to))
 """
-
-
-def said(machine: Machine, code: str) -> dict[str, object]:
-    """Runs a program that says one thing, and returns it."""
-    values: dict[str, object] = json.loads(run(machine, GRAPHS + code))
-    return values

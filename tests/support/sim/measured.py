@@ -39,13 +39,11 @@ def measured_machine(folder: Path, count: int = 1) -> Machine:
 
 #: Before a program's own code: ``used()``, the bytes that the device has given.
 START = """
-MIB = 1 << 20
 context = open_context()
 driver = cuda
 def used():
     free, total = check(cuda.cuMemGetInfo())
     return total - free
-def code(answer): return int(answer[0])
 begun = used()
 def grew(): return used() - begun
 """

@@ -1,10 +1,12 @@
 """Starting small CUDA programs on a simulated machine, without the shim."""
 
+import json
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from libvgpu.sim import DeviceBooks, Machine
 from support import CLIENT_PATH, warm
@@ -14,11 +16,17 @@ from support.waiting import PATIENCE_S
 WARM_UP_SECONDS = 0.5
 WINDOW_SECONDS = 0.9
 
+#: Programs `say` what a test compares, or compare it with `same` themselves. What the driver
+#: answers has its own names there, such as ``INVALID_VALUE``.
 PRELUDE = """
 import ctypes, json, os, sys, time
 from cuda.bindings import driver as cuda
 from support.shim.cuda_client import *
 def say(**values): print(json.dumps(values), flush=True)
+def same(got, wanted):
+    got, wanted = (json.loads(json.dumps(each)) for each in (got, wanted))
+    assert got == wanted, f"{got}, not {wanted}"
+globals().update({each.name.removeprefix("CUDA_ERROR_"): int(each) for each in cuda.CUresult})
 """
 
 
@@ -59,6 +67,11 @@ def run(machine: Machine, code: str, env: Mapping[str, str] | None = None) -> st
     done = warm.run(["-c", PRELUDE + code], _environment(machine, env))
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def said_in(machine: Machine, code: str, env: Mapping[str, str] | None = None) -> Any:
+    """Returns what a program said, which says one thing."""
+    return json.loads(run(machine, code, env))
 
 
 BUSY_FOR_A_WHILE = """

@@ -1,6 +1,5 @@
 """Modules and libraries under a slice: what they take is charged, at the load or soon after."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,9 @@ from libvgpu.region import create
 from libvgpu.sim import Machine
 from libvgpu.sim.profiles import PROFILES
 from support.lines import expect, next_line, tell
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.driver import library_of
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 CONTEXT = PROFILES["h100-80g"].context_bytes
 LIMIT = 64 * MIB
@@ -27,7 +25,6 @@ MIB, NONE = 1 << 20, ([], [], 0, [], [], 0)
 def variable(size, more=""):
     return ptx(f".visible .global .b8 big[{size}];" + more + kernel("one"))
 def library(image): return check(driver.cuLibraryLoadData(image, *NONE))
-def code(answer): return int(answer[0])
 def new_context():
     return check(create_context())
 def launch(kernel):
@@ -56,9 +53,7 @@ def roomy(costly_machine: Machine, slice_of: SliceOf) -> Slice:
 def test_every_load_of_a_module_is_charged_refused_and_returned(
     part: Slice, tmp_path: Path
 ) -> None:
-    seen = numbers(
-        part,
-        """
+    code = """
 def write(image):
     with open(sys.argv[1], "wb") as file: file.write(image)
     return sys.argv[1].encode()
@@ -76,18 +71,15 @@ for load in (driver.cuModuleLoadData, driver.cuModuleLoadFatBinary,
     check(driver.cuModuleUnload(whole)); check(driver.cuModuleUnload(module))
     check(driver.cuMemFree(piece))
     print(agree() - base)
-""",
-        str(tmp_path / "image"),
-    )
+"""
+    seen = numbers(part, code, str(tmp_path / "image"))
 
     one = 3 * MIB + 512
     assert seen == 4 * [one, OUT_OF_MEMORY, one + 32 * MIB, OUT_OF_MEMORY, LIMIT, OUT_OF_MEMORY, 0]
 
 
 def test_the_charge_is_what_the_driver_takes_whatever_the_image(part: Slice) -> None:
-    seen = numbers(
-        part,
-        '''
+    code = '''
 declarations = """
 .visible .global .align 8 .v4 .f32 lanes[1000][3]; // .global .b8 none[1000000];
 .visible .const .align 4 .u32 table[4] = {1, 2, 3, 4};
@@ -107,17 +99,15 @@ for image in (text, cubin(), packed, wrapper, fatbin((ELF_KIND, 90, cubin()))):
     print(agree() - base)
     check(driver.cuModuleUnload(module))
 agree()
-''',
-    )
+'''
+    seen = numbers(part, code)
 
     text = 48128 + 512 + 2 * MIB + 512
     assert seen == [text, 4 * MIB + 512, text, text, 4 * MIB + 512]
 
 
 def test_a_context_takes_its_modules_along(roomy: Slice) -> None:
-    seen = numbers(
-        roomy,
-        """
+    code = """
 second = new_context()
 module = check(driver.cuModuleLoadData(variable(4 * MIB)))
 print(agree() - 2 * base)
@@ -136,10 +126,8 @@ check(driver.cuLibraryGetGlobal(loaded, b"big"))
 print(held())
 check(driver.cuLibraryUnload(loaded))
 print(held())
-""",
-    )
-
-    assert seen == [4 * MIB, 0, 6 * MIB, 0, 2 * MIB, 0]
+"""
+    assert numbers(roomy, code) == [4 * MIB, 0, 6 * MIB, 0, 2 * MIB, 0]
 
 
 USES = {
@@ -154,37 +142,29 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 def test_a_library_is_charged_however_it_comes_into_a_context(part: Slice, use: str) -> None:
-    seen = numbers(
-        part,
-        f"""
+    code = f"""
 loaded = library(variable(4 * MIB, ".global .attribute(.managed) .b8 shown[512];"))
 print(held() // MIB)
 {USES[use]}
 print(held() // MIB)
 check(driver.cuLibraryUnload(loaded))
 print(held() // MIB)
-""",
-    )
-
-    assert seen == [0, 4, 0]
+"""
+    assert numbers(part, code) == [0, 4, 0]
 
 
 def test_what_is_loaded_later_is_charged_beyond_the_limit_and_nothing_more_is_granted(
     part: Slice,
 ) -> None:
-    seen = numbers(
-        part,
-        """
+    code = """
 piece = check(driver.cuMemAlloc(62 * MIB))
 loaded = library(variable(4 * MIB))
 print(launch(check(driver.cuLibraryGetKernel(loaded, b"one"))), code(driver.cuMemAlloc(1)))
 print(held() // MIB)
 check(driver.cuLibraryUnload(loaded))
 print(code(driver.cuMemAlloc(2 * MIB)), held() // MIB)
-""",
-    )
-
-    assert seen == [0, OUT_OF_MEMORY, 66, 0, 64]
+"""
+    assert numbers(part, code) == [0, OUT_OF_MEMORY, 66, 0, 64]
 
 
 def test_a_library_that_is_loaded_eagerly_is_refused_where_it_does_not_fit(
@@ -192,9 +172,7 @@ def test_a_library_that_is_loaded_eagerly_is_refused_where_it_does_not_fit(
 ) -> None:
     monkeypatch.setenv("CUDA_MODULE_LOADING", "EAGER")
 
-    seen = numbers(
-        part,
-        """
+    code = """
 loaded = library(variable(4 * MIB))
 print((ledger_bytes() - base) // MIB, held() // MIB)
 check(driver.cuLibraryUnload(loaded))
@@ -202,16 +180,12 @@ print(agree() - base)
 piece = check(driver.cuMemAlloc(62 * MIB))
 print(code(driver.cuLibraryLoadData(variable(4 * MIB), *NONE)), held() // MIB)
 print(code(driver.cuLibraryLoadData(variable(2 * MIB), *NONE)), held() // MIB)
-""",
-    )
-
-    assert seen == [4, 4, 0, OUT_OF_MEMORY, 62, 0, 64]
+"""
+    assert numbers(part, code) == [4, 4, 0, OUT_OF_MEMORY, 62, 0, 64]
 
 
 def test_a_library_is_charged_in_each_context_that_uses_it(roomy: Slice) -> None:
-    seen = numbers(
-        roomy,
-        """
+    code = """
 def grown(contexts): look(); return (agree() - contexts * base) // MIB
 loaded, unused = library(variable(20 * MIB)), library(variable(50 * MIB))
 handed_out = check(driver.cuLibraryGetKernel(loaded, b"one"))
@@ -227,10 +201,8 @@ check(driver.cuCtxDestroy(second))
 print(grown(1))
 check(driver.cuLibraryUnload(loaded))
 print(grown(1))
-""",
-    )
-
-    assert seen == [20, 0, 40, 40, 20, 0]
+"""
+    assert numbers(roomy, code) == [20, 0, 40, 40, 20, 0]
 
 
 def test_each_gpu_is_charged_for_its_own_contexts(
@@ -245,9 +217,7 @@ def test_each_gpu_is_charged_for_its_own_contexts(
     )
     create(part.directory, ContainerLimits("two", Family.VGPU, limits))
 
-    seen = numbers(
-        part,
-        """
+    code = """
 loaded = library(variable(20 * MIB))
 handed_out = check(driver.cuLibraryGetKernel(loaded, b"one"))
 launch(handed_out)
@@ -259,10 +229,8 @@ check(driver.cuModuleUnload(module))
 print(launch(handed_out), code(driver.cuMemAlloc(1)), (agree(1) - base) // MIB)
 check(driver.cuLibraryUnload(loaded))
 print(held(), agree(1) - base)
-""",
-    )
-
-    assert seen == [20, 0, 20, 16, OUT_OF_MEMORY, 0, OUT_OF_MEMORY, 20, 0, 0]
+"""
+    assert numbers(part, code) == [20, 0, 20, 16, OUT_OF_MEMORY, 0, OUT_OF_MEMORY, 20, 0, 0]
 
 
 def test_where_nvml_is_not_there_the_load_of_a_module_is_estimated(
@@ -273,9 +241,7 @@ def test_where_nvml_is_not_there_the_load_of_a_module_is_estimated(
     monkeypatch.setattr(part, "environment", lambda *, shim=True: environment)
     part.change(context_bytes=CONTEXT)
 
-    seen = numbers(
-        part,
-        """
+    code = """
 module = check(driver.cuModuleLoadData(variable(4 * MIB)))
 print((agree() - base) // MIB)
 check(driver.cuModuleUnload(module))
@@ -286,10 +252,8 @@ print(code(driver.cuModuleLoadData(variable(65 * MIB))), agree() - base)
 print(launch(check(driver.cuLibraryGetKernel(library(variable(4 * MIB)), b"one"))))
 look()
 print((device_bytes() - ledger_bytes()) // MIB)  # that only the node agent sees
-""",
-    )
-
-    assert seen == [4, OUT_OF_MEMORY, 60, OUT_OF_MEMORY, 0, 0, 4]
+"""
+    assert numbers(part, code) == [4, OUT_OF_MEMORY, 60, OUT_OF_MEMORY, 0, 0, 4]
 
 
 def test_images_that_the_driver_refuses_are_refused_the_same_way(
@@ -333,9 +297,7 @@ print(int(driver.cuModuleLoad(b"/nowhere")[0]), int(driver.cuModuleLoad(b"/")[0]
 def test_threads_that_load_and_make_contexts_at_once_leave_exact_books(
     costly_machine: Machine, slice_of: SliceOf
 ) -> None:
-    assert numbers(
-        slice_of(costly_machine, memory_bytes=6 * CONTEXT),
-        """
+    code = """
 def churn(number):
     for round in range(12):
         loaded = library(variable(MIB))
@@ -353,8 +315,8 @@ for thread in threads: thread.start()
 for thread in threads: thread.join()
 time.sleep(1.1)
 print(held())
-""",
-    ) == [0]
+"""
+    assert numbers(slice_of(costly_machine, memory_bytes=6 * CONTEXT), code) == [0]
 
 
 CHURN = """
@@ -394,9 +356,7 @@ def test_processes_that_load_code_at_once_are_within_the_limit_at_rest(
 
 
 def test_a_forked_child_leaves_its_parents_libraries_alone(part: Slice) -> None:
-    assert numbers(
-        part,
-        """
+    code = """
 loaded = library(variable(20 * MIB))
 handed_out = check(driver.cuLibraryGetKernel(loaded, b"one"))
 launch(handed_out)
@@ -409,5 +369,5 @@ if child == 0:
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), held() // MIB)
 check(driver.cuLibraryUnload(loaded))
 print(held())
-""",
-    ) == [0, 20, 0]
+"""
+    assert numbers(part, code) == [0, 20, 0]

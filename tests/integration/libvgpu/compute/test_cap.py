@@ -1,16 +1,14 @@
 """The compute share under a slice, against the simulated device's own books (simulated figures)."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.waiting import wait_until
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 MS = 1_000_000
 RUN_SECONDS = 3.0 if IS_LONG else 1.5
@@ -36,9 +34,7 @@ def test_the_share_is_the_cap(machine: Machine, slice_of: SliceOf) -> None:
     assert machine.books()[0].busy_ns / 1e9 == pytest.approx(RUN_SECONDS * 0.5, rel=0.1)
 
 
-def test_uncapped_work_is_not_held(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
-
+def test_uncapped_work_is_not_held(part: Slice) -> None:
     (share,) = map(float, part.run(SPIN, str(2 * MS), "2", "queued"))
 
     assert share > 97

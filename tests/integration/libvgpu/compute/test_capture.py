@@ -1,16 +1,13 @@
 """Stream capture under a cap: a graph holds the program's launches and nothing of ours, whichever
 name began it, and launching it is held to the cap."""
 
-from collections.abc import Callable
-
 import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
 from support.lines import next_line
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 50
 KERNELS = 5

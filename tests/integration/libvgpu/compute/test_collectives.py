@@ -1,13 +1,10 @@
 """Kernels of collectives under a cap: charged, and not held back once the collective has begun."""
 
-from collections.abc import Callable
-
 import pytest
 
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 20
 PARTS, PART_MS = 12, 20

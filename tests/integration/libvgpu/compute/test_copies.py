@@ -1,6 +1,5 @@
 """Copies and fills under a cap: those inside one GPU are held to it, transfers are not its time."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +10,9 @@ from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
 from support import IS_LONG
 from support.lines import next_line
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.driver import driver_version
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 BATCHES_SINCE = 12080
 CAP_PERCENT = 30

@@ -1,11 +1,8 @@
 """A stream that is destroyed while it has work, as CUDA permits, under a cap."""
 
-from collections.abc import Callable
-
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 
 #: Each round leaves its stream with work. The kernels are alike, so that their time is soon known

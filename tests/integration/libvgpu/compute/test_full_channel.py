@@ -5,14 +5,12 @@ program. The simulated driver takes 1024 operations of a stream, as an H100 does
 """
 
 import json
-from collections.abc import Callable
 
 import pytest
 
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 PATIENCE_SECONDS = "5"
 

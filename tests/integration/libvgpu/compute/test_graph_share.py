@@ -1,17 +1,15 @@
 """Graphs of every make are held to the cap, also while they change (simulated figures)."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from libvgpu.sim import Machine
 from support.lines import expect
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 from support.sim.graphs import GRAPHS
 from support.sim.programs import PRELUDE
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 30
 SETTLE_SECONDS = 0.6

@@ -1,15 +1,12 @@
 """Several kinds of kernels in turn, never waited for, are held to the cap and never hang."""
 
-from collections.abc import Callable
-
 import pytest
 
 from libvgpu.sim import Machine
 from support import IS_LONG
 from support.lines import next_line
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 50
 RUN_SECONDS = 2.5 if IS_LONG else 1.5

@@ -1,14 +1,11 @@
 """Kernels that last long: they do not hold up another stream, and few go ahead at the start."""
 
-from collections.abc import Callable
-
 import pytest
 
 from libvgpu.sim import Machine
 from support.lines import next_line
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 90
 LONGEST_LAUNCH_SECONDS = 0.2

@@ -1,14 +1,11 @@
 """Work on an explicit stream is its own context's, also from a thread that has none current."""
 
-from collections.abc import Callable
-
 import pytest
 
 from libvgpu.sim import Machine
 from support.lines import next_line
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 MIB = 1 << 20
 OUT_OF_MEMORY = 2
@@ -55,8 +52,7 @@ def test_launches_are_held_to_the_cap(machine: Machine, slice_of: SliceOf) -> No
     assert told.held_ns > 0
 
 
-def test_allocations_are_held_to_the_limit(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_allocations_are_held_to_the_limit(machine: Machine, part: Slice) -> None:
     sizes = (4 * GIB, 600 * MIB, 600 * MIB, 400 * MIB)
 
     process = part.start(IN_A_BARE_THREAD + ALLOCATE, *map(str, sizes))

@@ -1,15 +1,13 @@
 """Where the shim must not wait: in the driver's own calls of the program, and at its end."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.programs import PRELUDE
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 5
 NOT_PERMITTED = 800
@@ -71,12 +69,13 @@ NOT_READY = 600
 pytestmark = pytest.mark.virtual
 
 
-def test_a_launch_in_a_host_function_is_refused_and_not_held(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    """The driver permits none there, and waiting would hold up its thread and the stream."""
-    part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
+@pytest.fixture
+def part(machine: Machine, slice_of: SliceOf) -> Slice:
+    return slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
+
+def test_a_launch_in_a_host_function_is_refused_and_not_held(part: Slice) -> None:
+    """The driver permits none there, and waiting would hold up its thread and the stream."""
     said = json.loads(" ".join(part.run(PRELUDE + IN_A_HOST_FUNCTION)))
 
     code, seconds = said["here"]
@@ -85,20 +84,14 @@ def test_a_launch_in_a_host_function_is_refused_and_not_held(
     assert said["outside"] > 1, "the share was used up all the while"
 
 
-def test_a_process_in_debt_ends_at_once(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
-
+def test_a_process_in_debt_ends_at_once(part: Slice) -> None:
     (seconds,) = map(float, part.run(PRELUDE + AT_THE_END))
 
     assert seconds < 0.5
 
 
-def test_a_reference_is_given_back_at_once_where_another_is_left(
-    machine: Machine, slice_of: SliceOf
-) -> None:
+def test_a_reference_is_given_back_at_once_where_another_is_left(part: Slice) -> None:
     """The context goes on, so nothing in it needs to be settled; at its end it is."""
-    part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
-
     said = json.loads(" ".join(part.run(PRELUDE + WITH_A_REFERENCE_LEFT)))
 
     assert said["released"] < 0.5

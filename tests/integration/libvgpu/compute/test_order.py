@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -12,10 +11,9 @@ from libvgpu.sim import Machine
 from support import IS_LONG
 from support.lines import expect, next_line
 from support.shim.served import SERVE
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.programs import PRELUDE, busy
 
-SliceOf = Callable[..., Slice]
 MS = 1_000_000
 SYNC = "check(cuda.cuCtxSynchronize())"
 GIB = 1 << 30

@@ -1,14 +1,11 @@
 """A pause between a launch and the wait for it is the program's own time, not the GPU's."""
 
-from collections.abc import Callable
-
 import pytest
 
 from libvgpu.sim import Machine
 from support.lines import next_line
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 10
 PAUSE_SECONDS = 0.5

@@ -9,9 +9,8 @@ import pytest
 from libvgpu.sim import Machine
 from support import Compile
 from support.shim.kinds import KindsLoop, Told, build_loop, costly_machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 
-SliceOf = Callable[..., Slice]
 Loop = Callable[..., KindsLoop]
 GIB = 1 << 30
 KERNEL_NS = 5000

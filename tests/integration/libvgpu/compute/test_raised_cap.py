@@ -1,14 +1,12 @@
 """A cap that is raised while a launch waits for its debt is not slept over."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 LOW_PERCENT = 2
 KERNEL_SECONDS = 0.2

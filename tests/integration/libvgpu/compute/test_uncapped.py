@@ -1,6 +1,5 @@
 """Estimates of GPU time where nothing is held back, against the simulated GPU's own books."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,9 @@ from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import DeviceUsage, create
 from libvgpu.sim import Machine
 from support.lines import expect, tell
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.programs import PRELUDE
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 BEGIN = """
 open_context()

@@ -20,11 +20,10 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support.lines import expect
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.nvml_programs import NVML_PRELUDE
 from support.sim.programs import PRELUDE, busy
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 MS = 1_000_000
 KERNEL_NS = 1 * MS
@@ -194,9 +193,7 @@ def test_an_uncapped_container_sees_the_drivers_figures_of_its_own_processes(
 
 
 @pytest.mark.virtual
-def test_where_pids_tell_nothing_an_uncapped_container_sees_the_whole_gpu(
-    shared: Shared,
-) -> None:
+def test_where_pids_tell_nothing_an_uncapped_container_sees_the_whole_gpu(shared: Shared) -> None:
     """As in a PID namespace of its own: the driver knows its processes by other numbers."""
     working, idle = shared("working", 100), shared("idle", 100)
     begin(working, working_program(KERNEL_NS))

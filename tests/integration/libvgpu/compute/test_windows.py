@@ -48,6 +48,15 @@ def begin(part: Slice, kernel_ns: int, after: str = "pass") -> subprocess.Popen[
     return process
 
 
+def settled(tenant: Tenant, kernel_ns: int = MS, after: str = "pass") -> Grants:
+    """Begins an elastic tenant of 60 percent, to which everything is free."""
+    part, grants = tenant(60, ComputeMode.ELASTIC)
+    grants.publish("free")
+    begin(part, kernel_ns, after)
+    time.sleep(SETTLE_SECONDS)
+    return grants
+
+
 def busy_ns(machine: Machine) -> int:
     return machine.books()[0].busy_ns
 
@@ -64,10 +73,7 @@ def percent_in(machine: Machine, seconds: float) -> float:
 def test_a_tenant_runs_in_its_windows_and_at_no_other_time(
     machine: Machine, tenant: Tenant, after: str
 ) -> None:
-    part, grants = tenant(60, ComputeMode.ELASTIC)
-    grants.publish("free")
-    begin(part, MS, after)
-    time.sleep(SETTLE_SECONDS)
+    grants = settled(tenant, MS, after)
     grants.publish("windows")
     time.sleep(0.1)
     held = percent_in(machine, 0.1)
@@ -84,10 +90,7 @@ def test_a_tenant_runs_in_its_windows_and_at_no_other_time(
 def test_a_window_that_is_published_ahead_is_waited_for_to_the_moment(
     machine: Machine, tenant: Tenant
 ) -> None:
-    part, grants = tenant(60, ComputeMode.ELASTIC)
-    grants.publish("free")
-    begin(part, MS)
-    time.sleep(SETTLE_SECONDS)
+    grants = settled(tenant)
     grants.publish("windows")
     time.sleep(0.1)
     before_ns, start_ns = busy_ns(machine), now_ns() + 30 * MS
@@ -103,10 +106,8 @@ def test_a_window_that_is_published_ahead_is_waited_for_to_the_moment(
 def test_the_first_launch_of_a_window_always_fits_and_the_rest_is_given_back(
     machine: Machine, tenant: Tenant
 ) -> None:
-    part, grants = tenant(60, ComputeMode.ELASTIC)
-    grants.publish("free")
-    begin(part, 20 * MS)
-    time.sleep(2 * SETTLE_SECONDS)
+    grants = settled(tenant, 20 * MS)
+    time.sleep(SETTLE_SECONDS)
     grants.publish("windows")
     time.sleep(0.15)
     before_ns = busy_ns(machine)
@@ -120,10 +121,7 @@ def test_the_first_launch_of_a_window_always_fits_and_the_rest_is_given_back(
 def test_one_that_begins_and_one_that_waits_ring_and_one_that_runs_does_not(
     machine: Machine, tenant: Tenant
 ) -> None:
-    part, grants = tenant(60, ComputeMode.ELASTIC)
-    grants.publish("free")
-    begin(part, MS)
-    time.sleep(SETTLE_SECONDS)
+    grants = settled(tenant)
     begun = grants.heard()
     time.sleep(0.2)
     running, wanted_ns = grants.heard(), now_ns() - grants.told().demand_ns
@@ -182,10 +180,7 @@ def test_without_its_arbiter_a_tenant_keeps_to_its_own_cap(
 
 
 def test_a_window_that_was_missed_is_not_used(machine: Machine, tenant: Tenant) -> None:
-    part, grants = tenant(60, ComputeMode.ELASTIC)
-    grants.publish("free")
-    begin(part, MS)
-    time.sleep(SETTLE_SECONDS)
+    grants = settled(tenant)
     grants.publish("windows")
     time.sleep(0.1)
     end_ns = now_ns() - 10 * MS

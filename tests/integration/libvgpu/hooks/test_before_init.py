@@ -1,11 +1,7 @@
 """What a program may ask before cuInit, and before libcuda is there at all."""
 
-from collections.abc import Callable
-
-from libvgpu.sim import Machine
 from support.shim.slices import Slice
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 OUT_OF_MEMORY = 2
 NOT_INITIALIZED = 3  # the driver's own answer
@@ -29,11 +25,7 @@ except AttributeError as error:  # its text is dlerror's
 """
 
 
-def test_a_context_asked_for_too_early_does_not_spoil_the_device(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
-
+def test_a_context_asked_for_too_early_does_not_spoil_the_device(part: Slice) -> None:
     early, free, total, small, large = map(int, part.run(EARLY_CONTEXT))
 
     assert early == NOT_INITIALIZED
@@ -41,11 +33,7 @@ def test_a_context_asked_for_too_early_does_not_spoil_the_device(
     assert (small, large) == (0, OUT_OF_MEMORY)
 
 
-def test_a_process_without_libcuda_has_no_driver_functions(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
-
+def test_a_process_without_libcuda_has_no_driver_functions(part: Slice) -> None:
     is_loaded, *words = part.run(LOOK_UP)
     without = part.run(LOOK_UP, shim=False)[1:]
 

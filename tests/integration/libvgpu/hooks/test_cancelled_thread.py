@@ -1,17 +1,14 @@
 """A thread that is cancelled while its launch waits leaves its turn to the others."""
 
-from collections.abc import Callable
-
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
 from support import Compile
-from support.ended import run_to_end
-from support.shim.slices import Slice
+from support.ended import printed
+from support.shim.slices import SliceOf
 from support.waiting import bar
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 10
 THREADS = 3
@@ -28,10 +25,7 @@ def test_a_cancelled_thread_does_not_keep_its_turn(
     )
     part = slice_of(machine, memory_bytes=GIB, core_percent=CAP_PERCENT)
 
-    done = run_to_end([program], env=part.environment())
-
-    assert done.returncode == 0, done.stderr
-    cancelled, longest_ms = map(float, done.stdout.split())
+    cancelled, longest_ms = map(float, printed(program, env=part.environment()).split())
     assert cancelled == THREADS
     assert longest_ms < 1000 * most_s
     told = part.usage().devices[0]

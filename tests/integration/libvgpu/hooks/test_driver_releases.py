@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,11 +15,10 @@ from libvgpu.sim import Machine
 from support import Compile
 from support.lines import expect, start_listening
 from support.shim.lacking import without_symbols
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.nvml_programs import NVML_PRELUDE
 from support.sim.releases import FORMS, machine_of
 
-SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
 CONTEXT = 8 * MIB
 SECOND, THIRD = (f"nvmlDeviceGetComputeRunningProcesses{version}" for version in ("_v2", "_v3"))

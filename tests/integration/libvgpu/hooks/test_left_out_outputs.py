@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from collections.abc import Callable
 from itertools import combinations
 from pathlib import Path
 
@@ -13,10 +12,9 @@ from libvgpu.hook_table import read_hook_table
 from libvgpu.sim import Machine
 from support import ROOT, Compile
 from support.ended import run_to_end
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 from support.sim.driver import library_of
 
-SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
 LIBRARIES = {"cu": "libcuda.so.1", "nvml": "libnvidia-ml.so.1"}
 IN_REGISTERS = 6

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,10 +14,9 @@ from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import Compile
 from support.ended import run_to_end
 from support.lines import expect, next_line, start_listening, tell
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 #: Prints what each look-up finds as the name of its library, and waits for a line where told to.
 PROGRAM = """
 import ctypes, json, sys

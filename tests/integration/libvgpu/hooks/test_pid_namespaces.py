@@ -1,17 +1,16 @@
 """Processes that are number 1 of a PID namespace each: NVML's lists tell them apart."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from libvgpu.ledger_view import read_ledger
 from libvgpu.sim import Machine
 from support.shim.pid_namespaces import OWN_PROC, PROC_ABOVE, need_namespaces, pid_within
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.nvml_programs import NVML_PRELUDE
 
-SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
 PIDS_END = 1 << 22  # no process has a greater one
 
@@ -64,10 +63,7 @@ def listed(
     return pid, [(row[0], row[1]) for row in rows]
 
 
-def test_from_outside_each_is_listed_once_by_the_pid_it_has_there(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_from_outside_each_is_listed_once_by_the_pid_it_has_there(part: Slice) -> None:
     held = {
         begin(part, HOLD + STAY, 2 * MIB): 2 * MIB,
         begin(part, HOLD + STAY, 4 * MIB, prefix=PROC_ABOVE): 4 * MIB,
@@ -81,9 +77,8 @@ def test_from_outside_each_is_listed_once_by_the_pid_it_has_there(
 
 @pytest.mark.parametrize("prefix", [OWN_PROC, PROC_ABOVE], ids=["own proc", "proc of above"])
 def test_within_one_is_itself_and_the_others_are_told_apart(
-    machine: Machine, slice_of: SliceOf, prefix: tuple[str, ...]
+    prefix: tuple[str, ...], part: Slice
 ) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
     for size in (2 * MIB, 4 * MIB):
         begin(part, HOLD + STAY, size)
     begin(part, HOLD + STAY, 6 * MIB, prefix=())
@@ -98,8 +93,7 @@ def test_within_one_is_itself_and_the_others_are_told_apart(
     assert all(each >= PIDS_END for each, _ in others)
 
 
-def test_what_they_share_is_each_ones_own(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_what_they_share_is_each_ones_own(part: Slice) -> None:
     held = {
         begin(part, HOLD + SHARE + STAY, 2 * MIB, 4 * MIB): 6 * MIB,
         begin(part, HOLD + SHARE + STAY, 2 * MIB, 16 * MIB): 18 * MIB,

@@ -15,10 +15,9 @@ from libvgpu.region import create
 from libvgpu.sim import Machine
 from support.lines import expect
 from support.shim.served import Served
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.nvml_programs import NVML_PRELUDE
 
-SliceOf = Callable[..., Slice]
 MIB, GIB = 1 << 20, 1 << 30
 NOT_AVAILABLE = 0xFFFFFFFF
 
@@ -99,11 +98,7 @@ print(json.dumps([[m.total, m.used, m.free] for m in (one, two)] + [two.reserved
 """
 
 
-def test_who_only_looks_sees_the_slice_and_takes_no_place_in_it(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
-
+def test_who_only_looks_sees_the_slice_and_takes_no_place_in_it(part: Slice) -> None:
     shown = seen(part, MEMORY)
 
     *_, bar_total, bar_free, bar_used = seen(part, MEMORY, shim=False)
@@ -111,10 +106,7 @@ def test_who_only_looks_sees_the_slice_and_takes_no_place_in_it(
     assert part.usage().processes == ()
 
 
-def test_a_limit_below_the_use_shows_more_used_than_there_is(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_limit_below_the_use_shows_more_used_than_there_is(part: Slice) -> None:
     hold(part, GIB)
     part.change(memory_limit_bytes=GIB // 4)
 
@@ -123,11 +115,7 @@ def test_a_limit_below_the_use_shows_more_used_than_there_is(
     assert shown[:2] == [[GIB // 4, GIB, 0]] * 2
 
 
-def test_a_spoilt_total_never_shows_more_than_the_gpu_has(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
-
+def test_a_spoilt_total_never_shows_more_than_the_gpu_has(machine: Machine, part: Slice) -> None:
     def underflow(usage: Any) -> None:
         lib.usage_device(usage, 0).total_low = lib.LEDGER_MAX_BYTES
 
@@ -150,10 +138,7 @@ def test_what_is_kept_in_host_memory_is_free_beyond_what_the_gpu_has(
     assert shown[:2] == [[2 * physical, 0, 2 * physical]] * 2
 
 
-def test_where_the_slice_cannot_be_read_nothing_is_shown(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_where_the_slice_cannot_be_read_nothing_is_shown(part: Slice) -> None:
     hold(part, MIB)
     (part.directory / "limits").chmod(0o644)
     (part.directory / "limits").write_bytes(b"damaged")
@@ -222,10 +207,7 @@ print(json.dumps([ask(0, 8), ask(1, 8), ask(2, 8), ask(3, 1), ask(0, 0), ask(4, 
     assert answers == [[0, 1, entry], [0, 0], [0, 0], [0, 1, entry], [7, 1], 2, 2]
 
 
-def test_a_list_that_is_too_short_is_told_how_many_there_are(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_list_that_is_too_short_is_told_how_many_there_are(part: Slice) -> None:
     code = """
 def ask(room, null=False):
     count, infos = ctypes.c_uint(room), (nvml.c_nvmlProcessInfo_v2_t * 8)()
@@ -248,11 +230,8 @@ assert wild(handles[0], ctypes.byref(ctypes.c_uint(0)), None) == 1
     assert two == [[7, 2, 0], [7, 2], [0, 2, 2], [0, 2, 2], 2, 2]
 
 
-def test_a_list_that_is_left_out_is_answered_as_by_nvml(
-    machine: Machine, slice_of: SliceOf
-) -> None:
+def test_a_list_that_is_left_out_is_answered_as_by_nvml(part: Slice) -> None:
     """As documented: without a list only how many there are can be asked, from 0 on."""
-    part = slice_of(machine, memory_bytes=GIB)
     code = """
 def answer(kind, version, count):
     function = nvml._nvmlGetFunctionPointer(f"nvmlDeviceGet{kind}RunningProcesses{version}")
@@ -261,15 +240,10 @@ print(json.dumps([answer(kind, version, count) for kind in KINDS for version in 
                   for count in (None, ctypes.c_uint(0), ctypes.c_uint(4))]))
 """
 
-    said = seen(part, code)
-
-    assert said == seen(part, code, shim=False) == [2, 0, 2] * 9
+    assert seen(part, code) == seen(part, code, shim=False) == [2, 0, 2] * 9
 
 
-def test_the_dead_are_left_out_before_anybody_cleans_their_place(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_the_dead_are_left_out_before_anybody_cleans_their_place(part: Slice) -> None:
     living, dead = hold(part, MIB), hold(part, 2 * MIB)
     dead.send_signal(signal.SIGKILL)
     dead.wait()
@@ -280,10 +254,7 @@ def test_the_dead_are_left_out_before_anybody_cleans_their_place(
     assert [row[:2] for row in first] == [[living.pid, MIB]]
 
 
-def test_a_shared_piece_of_memory_is_no_process_and_its_makers(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_shared_piece_of_memory_is_no_process_and_its_makers(part: Slice) -> None:
     exporter, importer = Served(part, SHARING), Served(part, SHARING)
     exporter.ask(f"allocate({MIB})")
     importer.ask(f"allocate({MIB})")
@@ -300,8 +271,7 @@ def test_a_shared_piece_of_memory_is_no_process_and_its_makers(
     assert alone == [[pids[1], MIB]]  # what it keeps of the dead one's is the container's
 
 
-def test_a_place_without_a_pid_is_nobody(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_place_without_a_pid_is_nobody(part: Slice) -> None:
     hold(part, MIB)
 
     def forget_pid(usage: Any) -> None:
@@ -318,9 +288,8 @@ print(json.dumps([listed("Compute", "_v3", handles[0]),
 
 @pytest.mark.parametrize("family", Family)
 def test_under_mps_they_are_clients_of_mps_too(
-    machine: Machine, slice_of: SliceOf, tmp_path: Path, family: Family
+    machine: Machine, tmp_path: Path, family: Family, part: Slice
 ) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
     part.directory = tmp_path / "mps-slice"
     limit = DeviceLimit(
         machine.devices[0].uuid, GIB, mps_pipe_directory=str(tmp_path / "no-daemon")

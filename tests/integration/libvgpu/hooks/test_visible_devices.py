@@ -13,7 +13,7 @@ import pytest
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
-from support.ended import run_to_end
+from support.ended import printed
 from support.lines import expect
 from support.shim.slices import Slice
 from support.sim.driver import driver_version, library_of
@@ -62,9 +62,7 @@ def run(
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     if visible is not None:
         environment["CUDA_VISIBLE_DEVICES"] = visible
-    done = run_to_end([sys.executable, "-c", PRELUDE + code], env=environment)
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(printed(sys.executable, "-c", PRELUDE + code, env=environment))
 
 
 @pytest.fixture
@@ -148,12 +146,9 @@ say([int(context), int(made), check(driver.cuDeviceTotalMem(3)), shown()[3],
 
 def offset_in_driver(machine: Machine, symbol: str) -> int:
     """Returns where a function lies in libcuda.so.1, for calls past every hook."""
-    listing = subprocess.run(
-        ["nm", "-D", "--defined-only", "--format=posix", str(library_of(machine, "libcuda.so.1"))],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    listing = printed(
+        "nm", "-D", "--defined-only", "--format=posix", str(library_of(machine, "libcuda.so.1"))
+    )
     words = (line.split() for line in listing.splitlines())
     return next(int(address, 16) for name, _, address, *_ in words if name == symbol)
 

@@ -1,6 +1,5 @@
 """Arrays under a slice are charged by their true size."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -8,10 +7,9 @@ from pathlib import Path
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support.shim.lacking import without_symbols
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 from support.shim.walk import assert_exact, walk
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 
 # Width, height, depth, channels, format and flags; levels where there are any.

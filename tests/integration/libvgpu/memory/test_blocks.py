@@ -3,7 +3,6 @@
 The simulated GPU gives it as an H100 did; what the slice charges is held against the GPU's books.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,10 @@ import pytest
 from libvgpu.sim import Machine
 from support import IS_LONG
 from support.lines import expect, next_line, tell
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.shim.walk import assert_exact, look_at, walk
 from support.sim.measured import measured_machine
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 BLOCK = 2 * MIB
 ROOM_BLOCKS = 16
@@ -27,7 +25,6 @@ OPEN = """
 from support.shim.cuda_client import *
 import sys
 open_context()
-MIB = 1 << 20
 def piece(size):
     code, address = driver.cuMemAlloc(size)
     return int(address) if int(code) == 0 else None

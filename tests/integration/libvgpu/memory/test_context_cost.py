@@ -1,7 +1,6 @@
 """What a context costs: told by the host, measured by the first process, kept for the others."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,9 @@ from libvgpu.sim import Machine
 from support import Compile
 from support.lines import expect, next_line, tell
 from support.shim.lacking import with_libraries, without_symbols
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.shim.walk import assert_exact, look_at, walk
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT_COUNT = 120
@@ -47,11 +45,15 @@ def cost_of(machine: Machine) -> int:
     return machine.devices[0].profile.context_bytes
 
 
+@pytest.fixture
+def part(costly_machine: Machine, slice_of: SliceOf) -> Slice:
+    return slice_of(costly_machine, memory_bytes=4 * GIB)
+
+
 @pytest.mark.parametrize("told_percent", [0, 60, 300])
 def test_near_what_the_host_estimates_the_context_is_charged_what_it_costs(
-    costly_machine: Machine, slice_of: SliceOf, told_percent: int
+    costly_machine: Machine, told_percent: int, part: Slice
 ) -> None:
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
     part.change(context_bytes=cost_of(costly_machine) * told_percent // 100)
 
     looks, _ = walk(part, OPEN)
@@ -62,23 +64,20 @@ def test_near_what_the_host_estimates_the_context_is_charged_what_it_costs(
 
 
 def test_more_than_twice_what_the_host_estimates_is_no_measurement(
-    costly_machine: Machine, slice_of: SliceOf
+    costly_machine: Machine, part: Slice
 ) -> None:
     """What is this process's all the same is *other* at the next quiet moment."""
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
     told_bytes = cost_of(costly_machine) * 2 // 5
     part.change(context_bytes=told_bytes)
 
-    looks, words = walk(
-        part,
-        """
+    code = """
 from support.shim.cuda_client import *
 from support.shim.both_books import kind_bytes
 open_context(); print(kind_bytes("context"))
 check(driver.cuCtxSynchronize()); print(kind_bytes("context"), kind_bytes("other"))
 look("quiet")
-""",
-    )
+"""
+    looks, words = walk(part, code)
 
     assert words == [*[str(told_bytes)] * 2, str(cost_of(costly_machine) - told_bytes)]
     assert_exact(looks)
@@ -145,9 +144,8 @@ def test_processes_that_race_for_their_first_context_leave_exact_books(
 
 
 def test_where_nvml_does_not_know_the_process_the_estimate_stands(
-    costly_machine: Machine, slice_of: SliceOf, tmp_path: Path
+    tmp_path: Path, part: Slice
 ) -> None:
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
     part.change(context_bytes=700 * MIB)
     blind = without_symbols(part, tmp_path / "lib", "libnvidia-ml.so.1", *PROCESS_LISTS)
 
@@ -157,9 +155,8 @@ def test_where_nvml_does_not_know_the_process_the_estimate_stands(
 
 
 def test_where_nvml_does_not_know_the_process_the_growth_of_the_gpu_is_charged(
-    costly_machine: Machine, slice_of: SliceOf, tmp_path: Path
+    costly_machine: Machine, tmp_path: Path, part: Slice
 ) -> None:
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
     part.change(context_bytes=0)
     blind = without_symbols(part, tmp_path / "lib", "libnvidia-ml.so.1", *PROCESS_LISTS)
 
@@ -201,16 +198,14 @@ def test_a_stranger_with_our_pid_is_not_taken_for_us(
     ],
 )
 def test_what_a_stranger_with_our_pid_takes_meanwhile_is_not_our_context(
-    costly_machine: Machine,
-    slice_of: SliceOf,
     stranger: Path,
     monkeypatch: pytest.MonkeyPatch,
     listed: str,
     used: str,
     charged_mib: int,
+    part: Slice,
 ) -> None:
     """The first process of every container is number 1 in its own PID namespace."""
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
     part.change(context_bytes=0)
     monkeypatch.setenv("NVML_LISTED", listed)
     monkeypatch.setenv("NVML_USED", used)
@@ -221,10 +216,9 @@ def test_what_a_stranger_with_our_pid_takes_meanwhile_is_not_our_context(
 
 
 def test_a_neighbours_allocation_refuses_nobody_a_context(
-    costly_machine: Machine, slice_of: SliceOf, stranger: Path, monkeypatch: pytest.MonkeyPatch
+    stranger: Path, monkeypatch: pytest.MonkeyPatch, part: Slice
 ) -> None:
     """Where only the whole GPU's growth is known, one that does not fit is measured once more."""
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
     part.change(context_bytes=0)
     monkeypatch.setenv("NVML_LISTED", ";")
     monkeypatch.setenv("NVML_USED", "1000;9000;8500;9018")
@@ -235,9 +229,8 @@ def test_a_neighbours_allocation_refuses_nobody_a_context(
 
 
 def test_what_was_measured_roughly_refuses_no_later_process(
-    costly_machine: Machine, slice_of: SliceOf, stranger: Path, monkeypatch: pytest.MonkeyPatch
+    stranger: Path, monkeypatch: pytest.MonkeyPatch, part: Slice
 ) -> None:
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
     part.change(context_bytes=0)
     monkeypatch.setenv("NVML_LISTED", ";")
     monkeypatch.setenv("NVML_USED", "0;8000;8000;16000;16000;24000")

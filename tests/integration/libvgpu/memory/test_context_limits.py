@@ -1,14 +1,11 @@
 """What a context's limits take beyond their defaults is charged."""
 
-from collections.abc import Callable
-
 from libvgpu.sim import Machine
 from libvgpu.sim.faults import CallFaults
 from support import Compile
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 from support.shim.walk import assert_exact, walk
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 STACK_BYTES = 4096
@@ -19,7 +16,6 @@ from support.shim.cuda_client import *
 L = driver.CUlimit
 STACK, PRINTF = L.CU_LIMIT_STACK_SIZE, L.CU_LIMIT_PRINTF_FIFO_SIZE
 HEAP = L.CU_LIMIT_MALLOC_HEAP_SIZE
-MIB = 1 << 20
 def limit(which): return check(driver.cuCtxGetLimit(which))
 def set_limit(which, bytes): return int(driver.cuCtxSetLimit(which, bytes)[0])
 def free(): return check(driver.cuMemGetInfo())[0]

@@ -1,15 +1,13 @@
 """Contexts that are destroyed and made again, with one kernel launched in all of them."""
 
 import time
-from collections.abc import Callable
 
 import pytest
 
 from libvgpu.sim import Machine
 from support.lines import expect
-from support.shim.slices import Slice
+from support.shim.slices import SliceOf
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 CAP_PERCENT = 50
 ROUNDS = 20

@@ -1,23 +1,20 @@
 """Contexts of all kinds under a slice: charged, and returned with what the driver frees."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.shim.walk import assert_exact, walk
 from support.sim.measured import measured_machine
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 
 START = """
 from support.shim.cuda_client import *
 from support.shim.cuda_arrays import form
-MIB = 1 << 20
 check(driver.cuInit(0))
 def free(): return check(driver.cuMemGetInfo())[0]
 """
@@ -29,10 +26,14 @@ def green(): return driver.cuGreenCtxCreate(described, 0, 1)
 """
 
 
+@pytest.fixture
+def part(costly_machine: Machine, slice_of: SliceOf) -> Slice:
+    return slice_of(costly_machine, memory_bytes=4 * GIB)
+
+
 def test_a_green_context_is_charged_beside_the_primary_one_it_retains(
-    costly_machine: Machine, slice_of: SliceOf
+    costly_machine: Machine, part: Slice
 ) -> None:
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
     cost = costly_machine.devices[0].profile.context_bytes
     code = """
 look("none")
@@ -82,9 +83,8 @@ print(int(driver.cuGreenCtxCreate(described, 1, 1)[0]), int(driver.cuGreenCtxDes
 
 
 def test_what_was_allocated_in_a_green_context_is_returned_when_the_driver_frees_it(
-    costly_machine: Machine, slice_of: SliceOf
+    part: Slice,
 ) -> None:
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
     code = """
 primary = open_context(); look("primary")
 made = check(green())
@@ -144,10 +144,7 @@ def take_all():
 
 
 @pytest.mark.parametrize("end", ["Release", "Reset"])
-def test_a_primary_context_returns_exactly_what_the_driver_frees(
-    costly_machine: Machine, slice_of: SliceOf, end: str
-) -> None:
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+def test_a_primary_context_returns_exactly_what_the_driver_frees(end: str, part: Slice) -> None:
     code = f"""
 for i in range(2):
     open_context(); take_all(); look(f"taken_{{i}}")
@@ -166,10 +163,7 @@ for i in range(2):
     assert looks["freed_0"] == looks["taken_0"]
 
 
-def test_a_created_context_returns_exactly_what_the_driver_frees(
-    costly_machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+def test_a_created_context_returns_exactly_what_the_driver_frees(part: Slice) -> None:
     code = """
 open_context(); take_all(); look("primary")
 for _ in range(3):

@@ -1,13 +1,10 @@
 """What killed processes held is free again for the next one, from its first look on."""
 
 import signal
-from collections.abc import Callable
 
-from libvgpu.sim import Machine
 from support.lines import expect
 from support.shim.slices import Slice
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 HOLDERS = 3
 HELD_BYTES = 300 << 20
@@ -27,8 +24,7 @@ print(*check(driver.cuMemGetInfo()))
 """
 
 
-def test_what_killed_processes_held_is_shown_as_free(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_what_killed_processes_held_is_shown_as_free(part: Slice) -> None:
     holders = [part.start(HOLD, str(HELD_BYTES)) for _ in range(HOLDERS)]
     for holder in holders:
         expect(holder, "held")

@@ -1,21 +1,19 @@
 """Memory nodes of graphs under a slice: charged for what the GPU keeps for them."""
 
-from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.measured import measured_machine
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 LIMIT = 64 * MIB
 START = """
 from support.shim.cuda_client import *
 from support.shim.both_books import agree, device_bytes, ledger_bytes
-MIB = 1 << 20
-GIB = 1 << 30
 open_context()
 stream = check(driver.cuStreamCreate(0))
 def add_alloc(graph, bytes, after=()):
@@ -41,14 +39,13 @@ def wait():
 """
 
 
-def test_memory_of_a_graph_is_charged_from_its_launch_until_it_is_trimmed(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
+@pytest.fixture
+def part(machine: Machine, slice_of: SliceOf) -> Slice:
+    return slice_of(machine, memory_bytes=LIMIT)
 
-    words = part.run(
-        START
-        + f"""
+
+def test_memory_of_a_graph_is_charged_from_its_launch_until_it_is_trimmed(part: Slice) -> None:
+    code = f"""
 graph, _ = graph_of(10 * MIB)
 executable = instantiate(graph)
 print(agree())
@@ -65,18 +62,14 @@ print(launch(executable), agree())
 wait()
 print(int(driver.cuMemAlloc({LIMIT})[0]), agree())  # what is idle makes room
 """
-    )
+    words = part.run(START + code)
 
     ten, full = str(10 * MIB), str(LIMIT)
     assert words == ["0", "0", ten, ten, "0", "2", "0", "0", full, "0", full]
 
 
-def test_a_graph_that_ran_goes_on_in_a_full_slice(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + """
+def test_a_graph_that_ran_goes_on_in_a_full_slice(part: Slice) -> None:
+    code = """
 graph = check(driver.cuGraphCreate(0))
 node, address = add_alloc(graph, 20 * MIB)
 node = check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
@@ -89,19 +82,11 @@ check(driver.cuMemAlloc(44 * MIB))
 print(launch(executable), agree())
 wait()
 """
-    )
-
-    assert words == ["0", str(20 * MIB), "0", str(LIMIT)]
+    assert part.run(START + code) == ["0", str(20 * MIB), "0", str(LIMIT)]
 
 
-def test_memory_left_allocated_uploads_and_child_graphs_are_charged(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + """
+def test_memory_left_allocated_uploads_and_child_graphs_are_charged(part: Slice) -> None:
+    code = """
 graph, address = graph_of(6 * MIB, free=False)
 executable = instantiate(graph)
 print(launch(executable), agree())
@@ -123,19 +108,11 @@ params.hUploadStream = stream
 check(driver.cuGraphInstantiateWithParams(graph, params))
 print(agree())
 """
-    )
-
-    assert words == ["0", str(6 * MIB), "0", str(8 * MIB), str(8 * MIB)]
+    assert part.run(START + code) == ["0", str(6 * MIB), "0", str(8 * MIB), str(8 * MIB)]
 
 
-def test_a_captured_allocation_is_charged_when_its_graph_is_launched(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + f"""
+def test_a_captured_allocation_is_charged_when_its_graph_is_launched(part: Slice) -> None:
+    code = f"""
 mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
 def captured(bytes):
     check(driver.cuStreamBeginCapture(stream, mode))
@@ -146,10 +123,7 @@ print(launch(captured(16 * MIB)), agree())
 wait()
 print(launch(captured({LIMIT} + 512)), agree())
 """
-    )
-
-    # what was idle was trimmed before the refusal
-    assert words == ["0", str(16 * MIB), "2", "0"]
+    assert part.run(START + code) == ["0", str(16 * MIB), "2", "0"]
 
 
 LONG = """
@@ -175,15 +149,8 @@ def launch_on(executable, where):
 """
 
 
-def test_a_graph_is_launched_again_before_it_is_done_in_a_full_slice(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + LONG
-        + f"""
+def test_a_graph_is_launched_again_before_it_is_done_in_a_full_slice(part: Slice) -> None:
+    code = f"""
 executable = instantiate(long_graph_of(40 * MIB))
 check(driver.cuMemAlloc({LIMIT} - 40 * MIB))
 print(*(launch(executable) for _ in range(3)), agree())
@@ -191,20 +158,13 @@ wait()
 print(launch(executable), agree())
 wait()
 """
-    )
-
-    assert words == ["0", "0", "0", str(LIMIT), "0", str(LIMIT)]
+    assert part.run(START + LONG + code) == ["0", "0", "0", str(LIMIT), "0", str(LIMIT)]
 
 
 def test_memory_that_another_graph_was_given_is_reserved_anew(
-    machine: Machine, slice_of: SliceOf
+    machine: Machine, part: Slice
 ) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + LONG
-        + """
+    code = """
 first, second = (instantiate(long_graph_of(40 * MIB)) for _ in range(2))
 print(launch_on(first, stream))
 wait()
@@ -217,19 +177,15 @@ check(driver.cuDeviceGraphMemTrim(0))
 check(driver.cuMemAlloc(30 * MIB))
 print(launch_on(first, stream), agree())      # it was trimmed
 """
-    )
+    words = part.run(START + LONG + code)
 
     piece = str(40 * MIB)
     assert words == ["0", "0", piece, "2", piece, "0", piece, "2", str(30 * MIB)]
     assert machine.books()[0].memory_peak_bytes <= LIMIT
 
 
-def test_memory_that_made_room_is_reserved_anew(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + """
+def test_memory_that_made_room_is_reserved_anew(machine: Machine, part: Slice) -> None:
+    code = """
 executable = instantiate(graph_of(40 * MIB)[0])
 print(launch(executable))
 wait()
@@ -239,19 +195,15 @@ check(driver.cuMemFree(plain))
 print(launch(executable), agree())
 wait()
 """
-    )
+    words = part.run(START + code)
 
     piece = str(40 * MIB)
     assert words == ["0", "2", piece, "0", piece]
     assert machine.books()[0].memory_peak_bytes <= LIMIT
 
 
-def test_an_upload_takes_what_the_launch_needs(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + """
+def test_an_upload_takes_what_the_launch_needs(machine: Machine, part: Slice) -> None:
+    code = """
 graph = check(driver.cuGraphCreate(0))
 node, address = add_alloc(graph, 20 * MIB)
 freed = check(driver.cuGraphAddMemFreeNode(graph, [node], 1, address))
@@ -263,7 +215,7 @@ print(agree())
 check(driver.cuMemAlloc(24 * MIB))
 print(launch(executable), agree())
 """
-    )
+    words = part.run(START + code)
 
     assert words == [str(40 * MIB), "0", str(LIMIT)]
     assert machine.books()[0].memory_peak_bytes <= LIMIT
@@ -312,14 +264,8 @@ print(ledger_bytes() <= 4 * {GIB})
         assert each.books()[0].memory_peak_bytes <= 4 * GIB
 
 
-def test_branches_that_may_run_together_are_counted_together(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + """
+def test_branches_that_may_run_together_are_counted_together(part: Slice) -> None:
+    code = """
 def pair(joined):
     graph = check(driver.cuGraphCreate(0))
     node, address = add_alloc(graph, 40 * MIB)
@@ -332,9 +278,7 @@ def pair(joined):
     return graph
 print(launch(instantiate(pair(False))), agree(), launch(instantiate(pair(True))), agree())
 """
-    )
-
-    assert words == ["2", "0", "0", str(40 * MIB)]
+    assert part.run(START + code) == ["2", "0", "0", str(40 * MIB)]
 
 
 def test_a_graph_is_reserved_the_blocks_that_it_takes(slice_of: SliceOf, tmp_path: Path) -> None:
@@ -342,15 +286,11 @@ def test_a_graph_is_reserved_the_blocks_that_it_takes(slice_of: SliceOf, tmp_pat
     context_bytes = machine.devices[0].profile.context_bytes
     part = slice_of(machine, memory_bytes=context_bytes + 3 * MIB)
 
-    words = part.run(
-        START
-        + """
+    code = """
 print(launch(instantiate(graph_of(5 * MIB // 2)[0])))   # would take 4 MiB
 print(launch(instantiate(graph_of(2 * MIB)[0])))
 """
-    )
-
-    assert words == ["2", "0"]
+    assert part.run(START + code) == ["2", "0"]
 
 
 RANDOM = """

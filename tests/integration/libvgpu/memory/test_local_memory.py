@@ -1,17 +1,15 @@
 """Local memory that launches take is charged before them, and given back as the driver does."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from libvgpu.sim import Machine
 from libvgpu.sim.spec import DRIVER_VERSIONS
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.shim.walk import Look, assert_exact, walk
 from support.sim.measured import measured_machine
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 THREADS = 2048 * 132
 LARGE = 33_528 << 20  # 128 KiB a thread, less the 1 KiB that every context has
@@ -141,11 +139,13 @@ look("refused")
     assert looks["refused"] == looks["none"]
 
 
+@pytest.fixture
+def part(measured: Machine, slice_of: SliceOf) -> Slice:
+    return slice_of(measured, memory_bytes=40 * GIB)
+
+
 @pytest.mark.parametrize("make", ["local", "kernel"])
-def test_each_form_of_launch_is_charged_what_it_takes(
-    measured: Machine, slice_of: SliceOf, make: str
-) -> None:
-    part = slice_of(measured, memory_bytes=40 * GIB)
+def test_each_form_of_launch_is_charged_what_it_takes(make: str, part: Slice) -> None:
     code = f"""
 make = {make}
 for name, form in forms.items():
@@ -263,10 +263,7 @@ check(driver.cuDevicePrimaryCtxReset(0)); look("ended")
     assert_exact(looks)
 
 
-def test_a_launch_that_the_driver_refuses_leaves_nothing_charged(
-    measured: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(measured, memory_bytes=40 * GIB)
+def test_a_launch_that_the_driver_refuses_leaves_nothing_charged(part: Slice) -> None:
     code = """
 large = local(128 << 10)
 look("none")
@@ -328,10 +325,7 @@ check(driver.cuCtxDestroy(other)); look("other_ended")
     assert looks["other_ended"] == looks["first"]
 
 
-def test_a_graph_is_charged_when_it_is_made_executable_or_updated(
-    measured: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(measured, memory_bytes=40 * GIB)
+def test_a_graph_is_charged_when_it_is_made_executable_or_updated(part: Slice) -> None:
     code = """
 one, two = graph_of(local(8192)), graph_of(local(16384))
 look("none")
@@ -349,10 +343,7 @@ check(driver.cuGraphLaunch(executable, 0)); look("again")
     assert grown(looks, "updated") == grown(looks, "again") == 15360 * THREADS
 
 
-def test_threads_that_race_to_launch_first_are_charged_once(
-    measured: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(measured, memory_bytes=40 * GIB)
+def test_threads_that_race_to_launch_first_are_charged_once(part: Slice) -> None:
     code = """
 import threading
 look("none")

@@ -2,7 +2,6 @@
 
 import os
 import signal
-from collections.abc import Callable
 
 import pytest
 
@@ -10,10 +9,9 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import Machine
 from support.lines import expect, next_line, tell
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.waiting import PATIENCE_S, wait_until
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 PIECE = 64 << 20
 
@@ -47,11 +45,7 @@ def wait_for_used(part: Slice, used_bytes: int) -> None:
     wait_until(is_used, f"{used_bytes} bytes are used")
 
 
-def test_a_limit_that_divides_evenly_is_usable_to_the_last_byte(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
-
+def test_a_limit_that_divides_evenly_is_usable_to_the_last_byte(part: Slice) -> None:
     free, total, granted, code, again = map(int, part.run(FILL))
 
     assert (free, total) == (GIB, GIB)
@@ -81,8 +75,7 @@ def test_a_context_without_an_estimate_is_measured(
     assert free == GIB - costly_machine.devices[0].profile.context_bytes
 
 
-def test_processes_of_one_container_share_one_limit(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_processes_of_one_container_share_one_limit(part: Slice) -> None:
     holder = part.start(HOLD, str(GIB // 2))
     expect(holder, "held")
 
@@ -91,10 +84,7 @@ def test_processes_of_one_container_share_one_limit(machine: Machine, slice_of: 
     assert (free, granted, code) == (GIB // 2, 8, 2)
 
 
-def test_processes_that_race_never_get_more_than_the_limit(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_processes_that_race_never_get_more_than_the_limit(machine: Machine, part: Slice) -> None:
     race = f"""
 import sys
 from support.shim.cuda_client import *
@@ -114,8 +104,7 @@ print(len(allocate_until_refused({PIECE})[0]), flush=True); sys.stdin.readline()
     assert machine.books()[0].memory_used_bytes == GIB
 
 
-def test_a_killed_process_gives_its_bytes_back(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_killed_process_gives_its_bytes_back(part: Slice) -> None:
     holder = part.start(HOLD, str(GIB))
     expect(holder, "held")
     wait_for_used(part, GIB)
@@ -128,8 +117,7 @@ def test_a_killed_process_gives_its_bytes_back(machine: Machine, slice_of: Slice
     assert (granted, code) == (16, 2)
 
 
-def test_a_stopped_process_stalls_nobody(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_stopped_process_stalls_nobody(part: Slice) -> None:
     holder = part.start(HOLD, str(GIB // 4))
     expect(holder, "held")
     holder.send_signal(signal.SIGSTOP)
@@ -139,8 +127,7 @@ def test_a_stopped_process_stalls_nobody(machine: Machine, slice_of: SliceOf) ->
     assert (free, granted) == (GIB * 3 // 4, 12)
 
 
-def test_a_lowered_limit_holds_in_a_running_process(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_lowered_limit_holds_in_a_running_process(part: Slice) -> None:
     watch = """
 import sys
 from support.shim.cuda_client import *
@@ -162,8 +149,7 @@ for line in sys.stdin:
     assert ask(256 << 20) == [GIB, 0]
 
 
-def test_refusals_are_told_to_the_host(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_refusals_are_told_to_the_host(part: Slice) -> None:
     refuse = """
 import sys
 from support.shim.cuda_client import *
@@ -182,10 +168,7 @@ print(int(driver.cuMemAlloc(2 << 30)[0]), flush=True); sys.stdin.readline()
     assert (refusal.asked_bytes, refusal.used_bytes, refusal.limit_bytes) == (2 * GIB, 0, GIB)
 
 
-def test_stream_ordered_and_pitched_and_managed_memory_is_charged(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_stream_ordered_and_pitched_and_managed_memory_is_charged(part: Slice) -> None:
     kinds = """
 from support.shim.cuda_client import *
 open_context()
@@ -207,8 +190,7 @@ print(int(driver.cuMemAllocAsync(2 << 30, stream)[0]), int(driver.cuMemAllocMana
     assert seen == [1 << 20, 0, 2 << 20, 0, 0, 2, 2]
 
 
-def test_an_unknown_pointer_is_the_drivers_business(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_an_unknown_pointer_is_the_drivers_business(part: Slice) -> None:
     code = """
 from support.shim.cuda_client import *
 open_context()
@@ -223,10 +205,7 @@ print(check(driver.cuMemGetInfo())[0])
     assert int(with_shim[3]) == GIB
 
 
-def test_a_gpu_that_the_slice_does_not_name_has_limit_0(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_gpu_that_the_slice_does_not_name_has_limit_0(part: Slice) -> None:
     stranger = part.directory.parent / "stranger"
     uuid = "GPU-00000000-0000-0000-0000-000000000000"
     create(stranger, ContainerLimits("other", Family.VGPU, (DeviceLimit(uuid, GIB),)))
@@ -242,10 +221,7 @@ print(int(driver.cuDevicePrimaryCtxRetain(0)[0]))
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "garbage"])
-def test_a_slice_that_cannot_be_read_refuses_everything(
-    machine: Machine, slice_of: SliceOf, damage: str
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_slice_that_cannot_be_read_refuses_everything(damage: str, part: Slice) -> None:
     path = part.directory / "limits"
     path.chmod(0o644)
     if damage == "missing":
@@ -286,10 +262,7 @@ print("ended", flush=True); sys.stdin.readline()
     assert costly_machine.books()[0].memory_used_bytes == 0
 
 
-def test_a_child_that_lives_on_keeps_nothing_of_its_dead_parent(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_child_that_lives_on_keeps_nothing_of_its_dead_parent(part: Slice) -> None:
     code = """
 import os, sys, time
 from support.shim.cuda_client import *

@@ -1,7 +1,6 @@
 """What a pool was refused stays charged nowhere, although the driver had to be asked for it."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,11 +8,10 @@ from typing import Any
 import pytest
 
 from libvgpu.sim import PROFILES, Machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.driver import driver_version
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 #: Less a context or two, which is no whole number of the driver's steps.
 LIMIT = 2048 * MIB
@@ -25,7 +23,6 @@ from pathlib import Path
 from libvgpu.region import read_usage
 from support.shim.both_books import agree
 from support.shim.cuda_client import *
-MIB = 1 << 20
 open_context()
 symbols = ctypes.CDLL("libcuda.so.1")
 stream = check(driver.cuStreamCreate(1))
@@ -46,7 +43,6 @@ def refused():
                for each in read_usage(Path(os.environ["VGPU_DIR"])).processes)
 def free():
     return check(driver.cuMemGetInfo())[0]
-def code(answer): return int(answer[0])
 def twin(bytes, pool=None):
     address = c_uint64()
     if pool is None:
@@ -126,9 +122,7 @@ print(json.dumps([seen, json.loads(peer.stdout)]))
 
 def test_a_refusal_behind_busy_work_is_given_back_with_the_next_wait(part: Slice) -> None:
     """Also by a pool that is told to keep what it has."""
-    answer, _ = told(
-        part,
-        """
+    code = """
 seen = []
 for pool in (keep_all(make_pool()), make_pool()):
     before = agree()
@@ -138,8 +132,8 @@ for pool in (keep_all(make_pool()), make_pool()):
     check(driver.cuStreamSynchronize(stream))
     seen.append([refusal, held > before, agree() - before])
 print(json.dumps(seen))
-""",
-    )
+"""
+    answer, _ = told(part, code)
 
     assert answer == [[2, True, 0], [2, True, 0]]
 

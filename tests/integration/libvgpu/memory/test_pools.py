@@ -1,18 +1,16 @@
 """Stream-ordered memory under a slice: pools are charged for what they keep."""
 
-from collections.abc import Callable
+import pytest
 
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 LIMIT = 64 * MIB
 START = """
 import ctypes
 from support.shim.cuda_client import *
 from support.shim.both_books import agree, device_bytes, ledger_bytes
-MIB = 1 << 20
 open_context()
 stream = check(driver.cuStreamCreate(0))
 def allocate(bytes, pool=None):
@@ -32,14 +30,13 @@ def keep_all(pool):
 """
 
 
-def test_what_a_pool_keeps_stays_charged_until_the_driver_gives_it_back(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
+@pytest.fixture
+def part(machine: Machine, slice_of: SliceOf) -> Slice:
+    return slice_of(machine, memory_bytes=LIMIT)
 
-    words = part.run(
-        START
-        + """
+
+def test_what_a_pool_keeps_stays_charged_until_the_driver_gives_it_back(part: Slice) -> None:
+    code = """
 address = check(allocate(10 * MIB + 1))
 print(agree())
 check(driver.cuMemFreeAsync(address, stream))
@@ -54,20 +51,14 @@ print(agree())
 check(driver.cuMemPoolTrimTo(check(driver.cuDeviceGetMemPool(0)), 5 * MIB))
 print(agree())
 """
-    )
+    words = part.run(START + code)
 
     first = 10 * MIB + 512
     assert words == [str(n) for n in (first, first, 0, 20 * MIB, 5 * MIB)]
 
 
-def test_a_full_slice_is_served_from_what_its_pools_keep(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + f"""
+def test_a_full_slice_is_served_from_what_its_pools_keep(part: Slice) -> None:
+    code = f"""
 keep_all(check(driver.cuDeviceGetMemPool(0)))
 pieces = [check(allocate(16 * MIB)) for _ in range(4)]
 print(agree(), int(allocate(1)[0]))
@@ -82,21 +73,15 @@ print(agree(), int(driver.cuMemAlloc(1)[0]), int(allocate(1)[0]))
 check(driver.cuMemFree(plain))
 print(agree(), {LIMIT})
 """
-    )
+    words = part.run(START + code)
 
     full = str(LIMIT)
     left = str(LIMIT - 8 * MIB)
     assert words == [full, "2", full, full, full, "2", "2", left, full]
 
 
-def test_explicit_pools_are_charged_where_their_memory_is(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + """
+def test_explicit_pools_are_charged_where_their_memory_is(part: Slice) -> None:
+    code = """
 pool = make_pool()
 keep_all(pool)
 pieces = [check(allocate(4 * MIB, pool)) for _ in range(3)]
@@ -114,19 +99,11 @@ print(agree())
 check(driver.cuMemFree(pieces.pop()))
 print(agree())
 """
-    )
-
-    assert words == [str(n * MIB) for n in (12, 12, 8, 4, 0)]
+    assert part.run(START + code) == [str(n * MIB) for n in (12, 12, 8, 4, 0)]
 
 
-def test_a_refused_allocation_changes_nothing_and_an_exact_one_fits(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + f"""
+def test_a_refused_allocation_changes_nothing_and_an_exact_one_fits(part: Slice) -> None:
+    code = f"""
 print(int(allocate({LIMIT} + 1)[0]), agree())
 pool = make_pool()
 print(int(allocate({LIMIT} + 1, pool)[0]), agree())
@@ -135,39 +112,25 @@ print(agree(), int(allocate(1)[0]), agree())
 check(driver.cuMemFree(address))
 print(int(allocate({LIMIT})[0]), agree())
 """
-    )
+    words = part.run(START + code)
 
     full = str(LIMIT)
     assert words == ["2", "0", "2", "0", full, "2", full, "0", full]
 
 
-def test_the_pools_of_a_context_that_was_reset_keep_what_they_hold(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + """
+def test_the_pools_of_a_context_that_was_reset_keep_what_they_hold(part: Slice) -> None:
+    code = """
 address = check(allocate(8 * MIB))
 plain = check(driver.cuMemAlloc(4 * MIB))
 print(agree())
 check(driver.cuDevicePrimaryCtxReset(0))
 print(agree())
 """
-    )
-
-    assert words == [str(12 * MIB), str(8 * MIB)]
+    assert part.run(START + code) == [str(12 * MIB), str(8 * MIB)]
 
 
-def test_allocations_on_a_captured_stream_take_nothing_yet(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + """
+def test_allocations_on_a_captured_stream_take_nothing_yet(part: Slice) -> None:
+    code = """
 mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 check(driver.cuStreamBeginCapture(stream, mode))
 address = check(allocate(8 * MIB))
@@ -175,17 +138,11 @@ check(driver.cuMemFreeAsync(address, stream))
 graph = check(driver.cuStreamEndCapture(stream))
 print(agree(), int(driver.cuMemAlloc(64 * MIB)[0]))
 """
-    )
-
-    assert words == ["0", "0"]
+    assert part.run(START + code) == ["0", "0"]
 
 
-def test_threads_share_a_pool_without_losing_a_byte(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + """
+def test_threads_share_a_pool_without_losing_a_byte(part: Slice) -> None:
+    code = """
 import random, threading
 pools = [None, make_pool(), make_pool()]
 keep_all(pools[2])
@@ -229,17 +186,11 @@ print(agree() - ledger_bytes(), sum(over), len(over) > 10)
 check(driver.cuMemPoolTrimTo(pools[2], 0))
 print(agree())
 """
-    )
-
-    assert words == ["0", "0", "True", "0"]
+    assert part.run(START + code) == ["0", "0", "True", "0"]
 
 
-def test_a_handle_that_is_no_pool_is_charged_nothing(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + f"""
+def test_a_handle_that_is_no_pool_is_charged_nothing(part: Slice) -> None:
+    code = f"""
 pool = make_pool()
 check(driver.cuMemPoolDestroy(pool))
 for _ in range(3):
@@ -247,9 +198,7 @@ for _ in range(3):
 pools = [make_pool() for _ in range(2)]  # one of them has the handle again
 print(*(int(allocate({LIMIT} // 2, each)[0]) for each in pools), agree())
 """
-    )
-
-    assert words == ["1", "0"] * 3 + ["0", "0", str(LIMIT)]
+    assert part.run(START + code) == ["1", "0"] * 3 + ["0", "0", str(LIMIT)]
 
 
 LATE = """
@@ -260,13 +209,8 @@ def be_late(milliseconds):
 """
 
 
-def test_a_free_that_waits_for_its_turn_makes_no_room(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + LATE
-        + f"""
+def test_a_free_that_waits_for_its_turn_makes_no_room(machine: Machine, part: Slice) -> None:
+    code = f"""
 keep_all(check(driver.cuDeviceGetMemPool(0)))
 address = check(allocate({LIMIT}))
 be_late(300)
@@ -275,21 +219,16 @@ print(int(driver.cuMemAllocAsync({LIMIT}, other)[0]), agree())
 check(driver.cuStreamSynchronize(stream))
 print(int(driver.cuMemAllocAsync({LIMIT}, other)[0]), agree())
 """
-    )
+    words = part.run(START + LATE + code)
 
     assert words == ["2", str(LIMIT), "0", str(LIMIT)]
     assert machine.books()[0].memory_peak_bytes == LIMIT
 
 
 def test_a_late_free_of_a_pool_that_was_destroyed_stays_charged_until_it_is_done(
-    machine: Machine, slice_of: SliceOf
+    machine: Machine, part: Slice
 ) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + LATE
-        + f"""
+    code = f"""
 pool = make_pool()
 address = check(allocate({LIMIT}, pool))
 check(driver.cuMemPoolDestroy(pool))
@@ -299,21 +238,14 @@ print(int(driver.cuMemAlloc({LIMIT})[0]), agree())
 check(driver.cuStreamSynchronize(stream))
 print(int(driver.cuMemAlloc({LIMIT})[0]), agree())
 """
-    )
+    words = part.run(START + LATE + code)
 
     assert words == ["2", str(LIMIT), "0", str(LIMIT)]
     assert machine.books()[0].memory_peak_bytes == LIMIT
 
 
-def test_a_free_is_looked_for_after_every_wait_until_it_is_done(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + LATE
-        + """
+def test_a_free_is_looked_for_after_every_wait_until_it_is_done(part: Slice) -> None:
+    code = """
 address = check(allocate(8 * MIB))
 be_late(200)
 check(driver.cuMemFreeAsync(address, stream))
@@ -322,19 +254,13 @@ print(agree())
 check(driver.cuStreamSynchronize(stream))
 print(agree())
 """
-    )
-
-    assert words == [str(8 * MIB), "0"]
+    assert part.run(START + LATE + code) == [str(8 * MIB), "0"]
 
 
 def test_the_gpus_pool_may_change_and_end_while_others_allocate(
-    machine: Machine, slice_of: SliceOf
+    machine: Machine, part: Slice
 ) -> None:
-    part = slice_of(machine, memory_bytes=LIMIT)
-
-    words = part.run(
-        START
-        + """
+    code = """
 import random, threading
 context = check(driver.cuCtxGetCurrent())
 standard = check(driver.cuDeviceGetDefaultMemPool(0))
@@ -373,7 +299,7 @@ for address in sum(left, []):
 check(driver.cuMemPoolTrimTo(standard, 0))
 print(agree())
 """
-    )
+    words = part.run(START + code)
 
     assert words == ["True", "0"]
     assert machine.books()[0].memory_peak_bytes <= LIMIT

@@ -2,7 +2,6 @@
 
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +11,11 @@ from support import Compile
 from support.lines import expect, next_line, tell
 from support.shim.lacking import with_libraries, without_symbols
 from support.shim.lazy_code import START
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.sim.measured import measured_machine
 from support.user_home import UserHome
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT_MIB = 518
@@ -41,9 +39,7 @@ def part(request: pytest.FixtureRequest, tmp_path: Path, slice_of: SliceOf) -> S
 
 
 def test_what_first_launches_load_is_charged_at_a_quiet_moment_and_given_back(part: Slice) -> None:
-    seen = numbers(
-        part,
-        """
+    code = """
 large, small = lazy(93), lazy(18)
 launch(large); launch(small); launch(large)
 quiet(); print(beyond())
@@ -51,10 +47,8 @@ check(driver.cuLibraryUnload(large))
 quiet(); print(beyond())
 check(driver.cuDevicePrimaryCtxRelease(0))
 print(device_bytes(), ledger_bytes())
-""",
-    )
-
-    assert seen == [0, 0, 0, 0]
+"""
+    assert numbers(part, code) == [0, 0, 0, 0]
 
 
 def test_it_is_charged_as_other(part: Slice) -> None:
@@ -65,23 +59,17 @@ def test_it_is_charged_as_other(part: Slice) -> None:
 
 
 def test_beyond_the_limit_it_is_charged_and_the_next_allocation_refused(part: Slice) -> None:
-    seen = numbers(
-        part,
-        """
+    code = """
 held = check(driver.cuMemAlloc(4096 * MIB - ledger_bytes() - 50 * MIB))
 print(launch(lazy(93)))
 quiet(); print(beyond(), int(ledger_bytes() >= 4139 * MIB), code(driver.cuMemAlloc(1)))
 check(driver.cuMemFree(held)); print(code(driver.cuMemAlloc(MIB)))
-""",
-    )
-
-    assert seen == [0, 0, 1, OUT_OF_MEMORY, 0]
+"""
+    assert numbers(part, code) == [0, 0, 1, OUT_OF_MEMORY, 0]
 
 
 def test_a_context_that_ends_takes_it_along_though_others_stay(part: Slice) -> None:
-    seen = numbers(
-        part,
-        """
+    code = """
 loaded = lazy(93)
 second = check(create_context())
 launch(loaded)
@@ -90,10 +78,8 @@ check(driver.cuCtxDestroy(second))
 check(driver.cuCtxSetCurrent(context))
 print(beyond(), launch(loaded))
 quiet(); print(beyond())
-""",
-    )
-
-    assert seen == [0, 0, 0, 0]
+"""
+    assert numbers(part, code) == [0, 0, 0, 0]
 
 
 def test_what_neighbours_take_does_not_count(part: Slice, slice_of: SliceOf) -> None:
@@ -127,9 +113,7 @@ check(driver.cuIpcOpenMemHandle(handle, 1))
 import time; time.sleep(1.1); check(driver.cuCtxSynchronize())
 print("ready", flush=True); input()
 """
-    seen = numbers(
-        part,
-        f"""
+    code = f"""
 import ctypes, subprocess
 held = check(driver.cuMemAlloc(64 * MIB))
 handle = ctypes.string_at(check(driver.cuIpcGetMemHandle(held)).getPtr(), 64)
@@ -138,10 +122,8 @@ other = subprocess.Popen([sys.executable, "-c", {importer!r}, handle.hex()],
 other.stdout.readline()
 quiet(); print(beyond()); launch(lazy(93)); quiet(); print(beyond())
 other.communicate(b"\\n")
-""",
-    )
-
-    assert seen == [0, 0]
+"""
+    assert numbers(part, code) == [0, 0]
 
 
 def test_memory_that_is_charged_and_not_taken_hides_as_much(
@@ -150,24 +132,18 @@ def test_memory_that_is_charged_and_not_taken_hides_as_much(
     """Managed memory is taken as it is touched; the ledger never has less than the GPU gave."""
     part = slice_of(measured_machine(tmp_path), memory_bytes=4 * GIB)
 
-    seen = numbers(
-        part,
-        """
+    code = """
 managed = check(driver.cuMemAllocManaged(200 * MIB, 1))
 launch(lazy(93))
 quiet(); print(beyond() // MIB)
 check(driver.cuMemFree(managed))
 quiet(); print(beyond())
-""",
-    )
-
-    assert seen == [94 - 200, 0]
+"""
+    assert numbers(part, code) == [94 - 200, 0]
 
 
 def test_a_forked_child_is_charged_nothing_of_its_parents(part: Slice) -> None:
-    seen = numbers(
-        part,
-        """
+    code = """
 launch(lazy(93)); quiet()
 before = ledger_bytes()
 child = os.fork()
@@ -175,10 +151,8 @@ if child == 0:
     time.sleep(1.1)
     os._exit(code(driver.cuMemAlloc(1)) == 0)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), ledger_bytes() - before, beyond())
-""",
-    )
-
-    assert seen == [0, 0, 0]
+"""
+    assert numbers(part, code) == [0, 0, 0]
 
 
 # ---- which figures are believed ----------------------------------------------------------------
@@ -249,14 +223,12 @@ def test_nvml_is_asked_no_more_than_once_a_second(
     monkeypatch.setenv("NVML_ASKED", str(tmp_path / "asked"))
     seconds = 3
 
-    numbers(
-        with_libraries(part, stranger),
-        f"""
+    code = f"""
 end = time.monotonic() + {seconds}
 while time.monotonic() < end:
     check(driver.cuMemFree(check(driver.cuMemAlloc(MIB)))); check(driver.cuCtxSynchronize())
-""",
-    )
+"""
+    numbers(with_libraries(part, stranger), code)
 
     context = 2
     assert context + 1 <= (tmp_path / "asked").stat().st_size <= context + seconds + 1

@@ -1,14 +1,11 @@
 """Memory that processes of a container share is charged once, as long as any of them holds it."""
 
-from collections.abc import Callable
-
 import pytest
 
 from libvgpu.sim import Machine
 from support.shim.served import Served
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 LIMIT = 64 * MIB
 PIECE = 40 * MIB

@@ -1,7 +1,6 @@
 """Memory in separate physical and virtual parts under a slice: charged while anybody has it."""
 
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,11 +12,10 @@ from libvgpu.region import create
 from libvgpu.sim import Machine
 from support import IS_LONG, Compile
 from support.lines import next_line, tell
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.shim.vmm_programs import VMM
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 GIB, MIB = 1 << 30, 1 << 20
 ROUNDS, SEEDS = (40, 4) if IS_LONG else (12, 1)
 STRESS_BYTES = 128 * MIB
@@ -28,9 +26,8 @@ def ran(part: Slice, code: str, *, shim: bool = True) -> list[int]:
 
 
 def test_a_handle_is_granted_to_the_last_byte_and_not_one_granule_more(
-    machine: Machine, slice_of: SliceOf
+    machine: Machine, part: Slice
 ) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
     code = """
 whole = create(1024 * MIB); print(used(), ask(GRANULE), used())
 print(release(whole), used(), ask(1024 * MIB + GRANULE), ask(1024 * MIB))
@@ -45,10 +42,7 @@ print(release(whole), used(), ask(1024 * MIB + GRANULE), ask(1024 * MIB))
     assert machine.books()[0].memory_used_bytes == 0
 
 
-def test_memory_released_while_it_is_mapped_stays_charged(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_memory_released_while_it_is_mapped_stays_charged(machine: Machine, part: Slice) -> None:
     code = """
 size = 600 * MIB
 place = reserve(3 * size)
@@ -69,8 +63,7 @@ print(unmap(place, size), used(), ask(size), flush=True)
     assert next_line(process).split() == ["0", "0", "0"]
 
 
-def test_one_unmapping_may_end_several_mappings(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_one_unmapping_may_end_several_mappings(part: Slice) -> None:
     code = """
 place = reserve(5 * GRANULE)
 for i in range(5):
@@ -83,8 +76,7 @@ print(unmap(place, GRANULE), unmap(place + 4 * GRANULE, GRANULE), used())
     assert ran(part, code) == [10, 0, 4, 1, 1, 4, 0, 0, 0]
 
 
-def test_a_handle_retained_by_address_keeps_the_memory(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_handle_retained_by_address_keeps_the_memory(part: Slice) -> None:
     code = """
 place, handle = reserve(GRANULE), create(GRANULE)
 map_at(place, handle, GRANULE)
@@ -95,8 +87,7 @@ print(int(driver.cuMemRetainAllocationHandle(place)[0]), release(handle))
     assert ran(part, code) == [0, 0, 2, 0, 0, 1, 1]
 
 
-def test_handles_outlive_contexts(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_handles_outlive_contexts(part: Slice) -> None:
     code = """
 place, handle, other = reserve(GRANULE), create(GRANULE), create(GRANULE)
 map_at(place, handle, GRANULE); release(handle)
@@ -106,8 +97,7 @@ print(used(), unmap(place, GRANULE), used(), release(other), used())
     assert ran(part, code) == [4, 0, 2, 0, 0]
 
 
-def test_what_the_driver_refuses_is_not_charged(machine: Machine, slice_of: SliceOf) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_what_the_driver_refuses_is_not_charged(part: Slice) -> None:
     code = """
 place, handle = reserve(2 * GRANULE), create(GRANULE)
 print(ask(GRANULE + 1), ask(0), ask(GRANULE, device=7), map_at(place, 999, GRANULE),
@@ -153,10 +143,7 @@ def test_a_gpu_that_the_slice_does_not_name_gives_no_handles(
     assert ran(part, "print(ask(GRANULE, device=1), ask(GRANULE))") == [2, 0]
 
 
-def test_a_forked_child_knows_nothing_of_its_parents_handles(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_a_forked_child_knows_nothing_of_its_parents_handles(part: Slice) -> None:
     code = """
 import os
 place, handle = reserve(GRANULE), create(GRANULE)

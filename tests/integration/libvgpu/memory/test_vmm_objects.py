@@ -1,12 +1,9 @@
 """Memory of handles that is bound to multicast objects or mapped into sparse arrays."""
 
-from collections.abc import Callable
-
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.shim.vmm_programs import MULTICAST, SPARSE, VMM
 
-SliceOf = Callable[..., Slice]
 GIB = 1 << 30
 
 
@@ -28,10 +25,7 @@ print(map_at(place, group, 4 * GRANULE), release(group), used(), unmap(place, 4 
     assert ran(part, MULTICAST + code) == [4, 0, 0, 1, 0, 0, 0, 4, 0, 2, 0, 0, 2, 0, 0]
 
 
-def test_memory_in_a_sparse_array_stays_charged_until_its_region_is_unmapped(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_memory_in_a_sparse_array_stays_charged_until_its_region_is_unmapped(part: Slice) -> None:
     code = """
 array, one, other = sparse(), pool(), pool()
 print(apply(tile(array, 0, one), tile(array, 1, other)), apply(tile(array, 9, one)))
@@ -44,10 +38,7 @@ print(used(), apply(*(tile(array, x) for x in range(4))), used())
     assert ran(part, SPARSE + code) == [0, 1, 0, 0, 4, 0, 2, 0, 42, 42, 0, 0]
 
 
-def test_an_unmapping_behind_a_busy_stream_returns_nothing_yet(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_an_unmapping_behind_a_busy_stream_returns_nothing_yet(part: Slice) -> None:
     code = """
 array, one, stream = sparse(), pool(), check(driver.cuStreamCreate(1))
 print(apply(tile(array, 0, one), stream=stream), release(one))
@@ -62,10 +53,7 @@ print(apply(tile(array, 1), stream=stream), used())
     assert ran(part, SPARSE + code) == [0, 0, 0, 2, 0, 2, 0, 0]
 
 
-def test_destroying_a_sparse_array_or_its_context_returns_what_is_mapped_in_it(
-    machine: Machine, slice_of: SliceOf
-) -> None:
-    part = slice_of(machine, memory_bytes=GIB)
+def test_destroying_a_sparse_array_or_its_context_returns_what_is_mapped_in_it(part: Slice) -> None:
     code = """
 def filled():
     array, memory = sparse(), pool()

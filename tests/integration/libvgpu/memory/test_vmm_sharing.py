@@ -1,15 +1,13 @@
 """Physical memory that goes to other processes by descriptor is charged once in a container."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from libvgpu.sim import Machine
 from support.shim.served import Served
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 
-SliceOf = Callable[..., Slice]
 MIB = 1 << 20
 LIMIT = 64 * MIB
 PIECE = 40 * MIB

@@ -13,11 +13,10 @@ from libvgpu._native import ffi, lib
 from libvgpu.artifacts import shim_path
 from libvgpu.errors import RegionError
 from libvgpu.sim import Machine
-from support.shim.slices import Slice
+from support.shim.slices import Slice, SliceOf
 from support.shim.talker import Talk, Talker
 from support.waiting import PATIENCE_S
 
-SliceOf = Callable[..., Slice]
 LIMIT = 1 << 30
 PIECE = 64 << 20
 NO_DEVICE = 100

@@ -14,7 +14,7 @@ from libvgpu.artifacts import shim_path
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_limits, read_usage, write_limits
 from libvgpu.sim import Machine
-from support.ended import run_to_end
+from support.ended import printed
 from support.shim.slices import Slice
 from support.shim.talker import Talk
 from support.sim.mps_control import Control
@@ -78,11 +78,10 @@ def run(
 ) -> Any:
     """Returns what a program under the slice said that was started with these variables."""
     inherited = {k: v for k, v in part.environment().items() if not k.startswith("CUDA_")}
-    done = run_to_end(
-        [*prefix, sys.executable, "-c", PRELUDE + code], env={**inherited, **(variables or {})}
+    said = printed(
+        *prefix, sys.executable, "-c", PRELUDE + code, env={**inherited, **(variables or {})}
     )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(said)
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from libvgpu.errors import SimulationError
 from libvgpu.sim import PROFILES, Machine, acquire, machines_root, parse_spec, release, sweep
 from libvgpu.sim.profiles import MODELS
 from support import open_to_others
-from support.ended import run_to_end
+from support.ended import printed, run_to_end
 
 T4 = PROFILES["t4"]
 NOBODY = 65534
@@ -192,9 +192,7 @@ print(sorted(path.name for path in machines_root().iterdir()))
 
 @pytest.mark.process
 def test_a_file_that_cannot_grow_is_told_and_nothing_is_left() -> None:
-    first, second, left = subprocess.run(
-        [sys.executable, "-c", FULL], capture_output=True, text=True, timeout=60, check=True
-    ).stdout.splitlines()
+    first, second, left = printed(sys.executable, "-c", FULL).splitlines()
 
     assert "cannot make a simulated machine in" in first and "File too large" in first
     assert "@lab" in second and "XDG_RUNTIME_DIR" in second
@@ -254,9 +252,7 @@ def test_a_machine_that_its_user_may_not_read_is_told(tmp_path: Path, part: str)
         "except SimulationError as error: print(error.message, error.hint)"
     )
 
-    said = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    ).stdout
+    said = printed(sys.executable, "-c", code)
 
     assert "Permission denied" in said
     assert str(root / "@lab/machine") in said and f"user {NOBODY}" in said
