@@ -238,7 +238,7 @@ struct CUevent_st {
     unsigned int pending;        /* records under way */
     bool destroyed;              /* buried when none is pending */
     struct shared_event *shared; /* other processes may record it too (event_ipc.h); NULL: none */
-    struct capture *capture; /* last recorded in it */
+    struct capture *capture;     /* last recorded in it */
     unsigned long long capture_id;
 };
 void event_done(void *note, uint64_t place, uint64_t at_ns);
