@@ -72,6 +72,7 @@ class ResolvedLimits:
 
     Attributes:
         asked: what it asked for, without rules and `vgpuctl set`.
+        rule: the one of the config that meets it.
         limits: what is in force, as its `limits` file has it.
         origins: of the values of each device in ``limits``.
         raised: the units that its raise uses up.
@@ -81,6 +82,7 @@ class ResolvedLimits:
     """
 
     asked: ContainerLimits
+    rule: LimitRule | None
     limits: ContainerLimits
     origins: tuple[DeviceOrigins, ...]
     raised: RaiseUnits
@@ -93,8 +95,10 @@ class ResolvedLimits:
         """Why a raise was refused, None where none was."""
         return self.core_refusal or self.memory_refusal
 
-    def refusal_of(self, override: Override) -> str | None:
+    def refusal_of(self, override: Override | None) -> str | None:
         """Returns why a value that ``override`` names cannot be given, None where all can."""
+        if override is None:
+            return None
         core = self.core_refusal if override.core_percent is not None else None
         return core or (self.memory_refusal if override.memory_bytes is not None else None)
 
@@ -137,6 +141,7 @@ def resolve(
     )
     return ResolvedLimits(
         asked,
+        rule,
         replace(asked, devices=tuple(devices)),
         tuple(origins for _, origins in found),
         raised,

@@ -55,5 +55,5 @@ def test_a_running_program_is_held_to_what_is_set_at_once(
 
         assert refused == OUT_OF_MEMORY
         assert took_s <= most_s
-        agent_client.clear_override(node.run_dir, directory.name)
+        agent_client.set_override(node.run_dir, directory.name, None)
         assert program.ask(f"alloc {GIB}") == 0

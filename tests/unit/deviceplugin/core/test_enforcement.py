@@ -48,7 +48,7 @@ class Node(AgentCore):
         self.resolutions = 0
 
     def set(self, override: Override) -> None:
-        self.service.set_override(self.allocation_id, override)
+        self.service.enforcement.set_override(self.allocation_id, override)
 
     def origins(self) -> list[str]:
         ((_, resolved),) = self.service.resolved()
@@ -123,6 +123,6 @@ def test_nothing_is_resolved_again_while_no_input_changes(node: Node) -> None:
     assert node.resolutions == 2
     node.follow(node.config(ALLOWING))
     assert node.resolutions == 3
-    node.service.clear_override(node.allocation_id)
+    node.service.enforcement.set_override(node.allocation_id, None)
     assert node.resolutions == 4
     assert node.origins()[0] == "limits[0] on line 4"

@@ -47,11 +47,13 @@ def notices(caplog: pytest.LogCaptureFixture) -> list[Notice]:
 def test_a_changed_limit_is_told_of_its_container_with_old_new_and_cause(
     node: Node, caplog: pytest.LogCaptureFixture
 ) -> None:
-    node.service.set_override(node.allocation_id, Override(core_percent=30))
+    node.service.enforcement.set_override(node.allocation_id, Override(core_percent=30))
     assert notices(caplog) == [], "good news for a container that nobody knows yet"
     node.become_known()
 
-    node.service.set_override(node.allocation_id, Override(20, 4 * GIB, ComputeMode.ELASTIC))
+    node.service.enforcement.set_override(
+        node.allocation_id, Override(20, 4 * GIB, ComputeMode.ELASTIC)
+    )
 
     text = "GPU memory 8 GiB to 4 GiB, compute 30% to 20% held strict to elastic, by vgpuctl set"
     assert notices(caplog) == [Notice(EventReason.LIMITS_CHANGED, text, OWNER)]
@@ -62,7 +64,7 @@ def test_what_waits_under_mps_is_told_too(tmp_path: Path, caplog: pytest.LogCapt
     node = Node(tmp_path, "mps")
     node.become_known(Family.MPS)
 
-    node.service.set_override(node.allocation_id, Override(core_percent=20))
+    node.service.enforcement.set_override(node.allocation_id, Override(core_percent=20))
 
     (told,) = notices(caplog)
     assert told.text == (

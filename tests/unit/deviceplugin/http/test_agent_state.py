@@ -68,7 +68,7 @@ def service() -> Any:
     asked = ContainerLimits("a", Family.VGPU, (device,))
     core = Origin(Source.RULE, "limits[0] on line 4")
     origins = DeviceOrigins(core, Origin(Source.REQUEST), Origin(Source.SHARING))
-    resolved = ResolvedLimits(asked, asked, (origins,), RaiseUnits(), None, None, "request")
+    resolved = ResolvedLimits(asked, None, asked, (origins,), RaiseUnits(), None, None, "request")
     node = SimpleNamespace(
         mps_gpus=lambda: {"GPU-0": True},
         unhealthy={"GPU-1": "XID 79"},
