@@ -22,7 +22,7 @@ from libvgpu.decoding import converter
 from libvgpu.errors import ConfigError
 from libvgpu.limits import WHOLE_CORE_PERCENT
 from libvgpu.places import Places
-from libvgpu.quantities import parse_percent
+from libvgpu.sizes import parse_percent
 from libvgpu.yamltext import parse, read
 
 from . import schema

@@ -26,10 +26,15 @@ from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.policy.limits.asked import asked_on
 from deviceplugin.policy.limits.changes import change_text, pending
 from deviceplugin.policy.limits.learnt_sizes import LearntSizes
-from deviceplugin.policy.limits.raise_permission import not_permitted
-from deviceplugin.policy.limits.raise_units import RaiseRoom, room_on, taken_by, with_units
 from deviceplugin.policy.limits.resolver import ResolvedLimits, resolve
-from deviceplugin.policy.limits.rules import matching_rule
+from deviceplugin.policy.limits.rules import (
+    RaiseRoom,
+    matching_rule,
+    not_permitted,
+    room_on,
+    taken_by,
+    with_units,
+)
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import AllocationRefused, RegionBusyError, UnknownAllocation, VgpuError

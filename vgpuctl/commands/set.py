@@ -23,8 +23,7 @@ from deviceplugin.pages.changes import ChangedLimits
 from libvgpu import ownership
 from libvgpu.errors import InventoryError, UsageError
 from libvgpu.limits import ComputeMode
-from libvgpu.quantities import parse_size
-from libvgpu.sizes import format_size
+from libvgpu.sizes import format_size, parse_size
 from libvgpu.slices import readable_allocations
 
 from ..examples import examples

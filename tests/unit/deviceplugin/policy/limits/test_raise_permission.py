@@ -6,7 +6,7 @@ from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.limits.asked import asked_limits
-from deviceplugin.policy.limits.raise_permission import not_permitted
+from deviceplugin.policy.limits.rules import not_permitted
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
 GIB = 1 << 30

@@ -8,14 +8,14 @@ from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.devices.layout import Layout, SharedGpu
 from deviceplugin.policy.limits.asked import asked_on
-from deviceplugin.policy.limits.raise_units import (
+from deviceplugin.policy.limits.resolver import resolve
+from deviceplugin.policy.limits.rules import (
     RaiseRoom,
     RaiseUnits,
     room_on,
     taken_by,
     with_units,
 )
-from deviceplugin.policy.limits.resolver import resolve
 from libvgpu.limits import ComputeMode, Family
 
 GIB = 1 << 30
