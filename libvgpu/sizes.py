@@ -1,4 +1,4 @@
-"""Sizes and percentages: the one parser of each, for config and command line, and how sizes are shown.
+"""Sizes and percentages: the one parser of each, for config and command line; how sizes are shown.
 
 A size is a number with a unit. A bare number is refused, because a reader who counts in GiB and a
 program that counts in bytes would both think that they are right. Case counts only where Kubernetes
