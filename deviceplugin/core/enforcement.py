@@ -78,13 +78,24 @@ class Enforcement:
         self._unaccounted: dict[str, Mapping[str, int]] = {}  # bytes by GPU, by allocation id
         self._late: set[str] = set()  # allocations whose container keeps `limits` busy
 
-    def resolved(self, allocation: Allocation) -> ResolvedLimits:
-        """Returns what an allocation may use now, and where each value comes from."""
+    def resolved(self, allocation: Allocation, room: RaiseRoom | None = None) -> ResolvedLimits:
+        """Returns what an allocation may use now, and where each value comes from.
+
+        Args:
+            room: how far it may rise, where that is to be seen again; None for what is kept, or
+                by the units that it has.
+        """
         inputs = self._inputs(allocation)
         kept = self._kept.get(allocation.allocation_id)
-        if kept is None or kept.inputs != inputs:
-            kept = _Kept(inputs, self._resolve(allocation, taken_by(allocation)))
-            self._kept[allocation.allocation_id] = kept
+        if kept is None or kept.inputs != inputs or room is not None:
+            found = resolve(
+                allocation,
+                asked_on(self._state.layout, allocation, self._learnt),
+                matching_rule(self.rules, allocation.owner, self._labels(allocation.allocation_id)),
+                room or taken_by(allocation),
+                self._charged(allocation.allocation_id),
+            )
+            self._kept[allocation.allocation_id] = kept = _Kept(inputs, found)
         return kept.resolved
 
     def forget(self, allocation_ids: Iterable[str]) -> None:
@@ -247,19 +258,10 @@ class Enforcement:
             if resolved.refusal is None and resolved.raised == taken_by(allocation).taken:
                 return allocation, resolved  # no unit that is free by now would change it
         layout, book = self._state.layout, self._state.book
-        resolved = self._resolve(allocation, room_on(layout, book, allocation))
+        resolved = self.resolved(allocation, room_on(layout, book, allocation))
         new = with_units(layout, book, allocation, resolved.raised)
         self._kept[new.allocation_id] = _Kept(self._inputs(new), resolved)
         return new, resolved
-
-    def _resolve(self, allocation: Allocation, room: RaiseRoom) -> ResolvedLimits:
-        return resolve(
-            allocation,
-            asked_on(self._state.layout, allocation, self._learnt),
-            matching_rule(self.rules, allocation.owner, self._labels(allocation.allocation_id)),
-            room,
-            self._charged(allocation.allocation_id),
-        )
 
     def _inputs(self, allocation: Allocation) -> tuple[object, ...]:
         """Returns all that a result depends on; equal parts are mostly the same objects."""

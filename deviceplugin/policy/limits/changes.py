@@ -54,24 +54,15 @@ def change_text(old: DeviceLimit, new: DeviceLimit, cause: str, waits: Sequence[
 def changed_limits(allocation_id: str, change: LimitChange) -> ChangedLimits:
     """Returns what a change did, device by device."""
     before, after = change.before, change.after
-    return ChangedLimits(
-        allocation_id,
-        change.owner,
-        tuple(
-            ChangedDevice(
-                new.uuid,
-                _values(old, before.family),
-                _values(new, after.family),
-                pending_values(old, new, after.family),
+    devices = []
+    for old, new in zip(before.devices, after.devices, strict=False):
+        values = [
+            LimitValues(
+                memory_bytes=each.memory_limit_bytes,
+                core_percent=each.reserved_percent,
+                compute=None if after.family is Family.MPS else each.compute_mode.word,
             )
-            for old, new in zip(before.devices, after.devices, strict=False)
-        ),
-    )
-
-
-def _values(device: DeviceLimit, family: Family) -> LimitValues:
-    return LimitValues(
-        memory_bytes=device.memory_limit_bytes,
-        core_percent=device.reserved_percent,
-        compute=None if family is Family.MPS else device.compute_mode.word,
-    )
+            for each in (old, new)
+        ]
+        devices.append(ChangedDevice(new.uuid, *values, pending_values(old, new, after.family)))
+    return ChangedLimits(allocation_id, change.owner, tuple(devices))
