@@ -31,8 +31,8 @@ from .fractional import fractional_entries
 from .label_settings import label_settings
 from .mig_layouts import mig_layouts
 from .overrides import put_over
+from .plain_data import as_written_out
 from .quotas import quotas_of
-from .spellings import as_written_out
 from .values import compute_mode, size_bytes
 from .whole_devices import whole_devices
 
