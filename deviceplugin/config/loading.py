@@ -30,8 +30,7 @@ from .flags import check_discovery, device_forms, mps_root
 from .fractional import fractional_entries
 from .label_settings import label_settings
 from .mig_layouts import mig_layouts
-from .overrides import put_over
-from .plain_data import as_written_out
+from .plain_data import as_written_out, put_over
 from .quotas import quotas_of
 from .values import compute_mode, size_bytes
 from .whole_devices import whole_devices

@@ -8,7 +8,7 @@ from dataclasses import replace
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.log import event
 from deviceplugin.model.agent_config import AgentConfig
-from deviceplugin.policy.devices.gpu_numbers import names_of_lost, record_of
+from deviceplugin.policy.devices.gpu_numbers import record_of
 from deviceplugin.policy.devices.known_gpus import KnownGpus
 from deviceplugin.policy.devices.layout import Layout, absent_devices, lay_out
 from deviceplugin.store.container_answer import missing_nodes
@@ -122,7 +122,7 @@ class ConfigFollower:
     def _laid_out(self, config: AgentConfig, known: KnownGpus) -> Layout:
         # The domain stays until a restart, in every name that has it.
         named = replace(config, resource_domain=self._first.resource_domain)
-        return lay_out(named, known.here, self._absent | names_of_lost(known.lost), known.lost)
+        return lay_out(named, known.here, self._absent, known.lost)
 
     def _keep(self) -> None:
         """Keeps the config in force, and which GPU has which index, for the next start."""
