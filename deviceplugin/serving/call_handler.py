@@ -123,8 +123,9 @@ class CallHandler(BaseHTTPRequestHandler):
             if self.command == "GET":
                 if self.headers.get("Content-Length", "0") != "0":
                     self.close_connection = True  # nobody reads it
-                turn = contextlib.nullcontext() if path in PROBES else self._page_turn()
-                with turn:
+                pages = f"{self._serving.limits.pages} pages"
+                is_probe = path in PROBES
+                with contextlib.nullcontext() if is_probe else _turn(self._serving.pages, pages):
                     self._note(Phase.ANSWERING)
                     answer = handler(Call(path, headers=self._headers()))
                 self._say(answer)
@@ -136,7 +137,7 @@ class CallHandler(BaseHTTPRequestHandler):
             length = declared_length(self._headers(), self._serving.limits)
             self._reader.expect_body(self._pace)
             content = Body(self.rfile, self._serving.limits, self).read(length)
-            with self._call_turn():
+            with _turn(self._serving.calls, f"{self._serving.limits.calls} calls"):
                 self._note(Phase.ANSWERING)
                 deadline_s = time.monotonic() + self._serving.limits.answer_s
                 answer = handler(Call(path, content, deadline_s, self._headers()))
@@ -154,12 +155,6 @@ class CallHandler(BaseHTTPRequestHandler):
     def _is_known(self) -> bool:
         connection = self.connection
         return isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert(True))
-
-    def _call_turn(self) -> contextlib.AbstractContextManager[None]:
-        return _turn(self._serving.calls, f"{self._serving.limits.calls} calls")
-
-    def _page_turn(self) -> contextlib.AbstractContextManager[None]:
-        return _turn(self._serving.pages, f"{self._serving.limits.pages} pages")
 
     def _no_route(self, path: str) -> CallRefused:
         known = self._serving.routes
