@@ -9,12 +9,10 @@ puts the plain spelling in the place of these, wherever a key takes it; what is 
 is, for the decoder to say.
 """
 
-import functools
 import re
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 from msgspec import inspect
 
 from deviceplugin.model.agent_config import SaidFlag
@@ -43,21 +41,16 @@ def put_over(data: dict[str, Any], places: Places, said: Iterable[SaidFlag]) -> 
     return result
 
 
-def as_written_out(data: Any, section: type[msgspec.Struct], places: Places) -> Any:
-    """Returns the data of a ``section`` in plain spelling.
+def as_written_out(
+    value: Any, kinds: Iterable[inspect.Type], places: Places, path: str = "$"
+) -> Any:
+    """Returns a value of the file, and all that is in it, in plain spelling.
 
     Args:
+        kinds: what the value may be.
         places: loses the places of keys that are not set, so that none seems to come from there.
+        path: of the value.
     """
-    return _walk(data, (_type_of(section),), "$", places)
-
-
-@functools.lru_cache(8)
-def _type_of(section: type[msgspec.Struct]) -> inspect.Type:
-    return inspect.type_info(section)
-
-
-def _walk(value: Any, kinds: Iterable[inspect.Type], path: str, places: Places) -> Any:
     if isinstance(value, dict):
         for kind in kinds:
             if isinstance(kind, inspect.StructType):
@@ -70,16 +63,18 @@ def _walk(value: Any, kinds: Iterable[inspect.Type], path: str, places: Places) 
                     elif inner is None:
                         places.lines.pop(at, None)
                     else:
-                        found[key] = _walk(inner, _options(known.type), at, places)
+                        found[key] = as_written_out(inner, _options(known.type), places, at)
                 return found
             if isinstance(kind, inspect.DictType):
                 each = _options(kind.value_type)
-                return {k: _walk(v, each, f"{path}.{k}", places) for k, v in value.items()}
+                return {k: as_written_out(v, each, places, f"{path}.{k}") for k, v in value.items()}
     elif isinstance(value, list):
         for kind in kinds:
             if isinstance(kind, inspect.ListType):
                 each = _options(kind.item_type)
-                return [_walk(v, each, f"{path}[{i}]", places) for i, v in enumerate(value)]
+                return [
+                    as_written_out(v, each, places, f"{path}[{i}]") for i, v in enumerate(value)
+                ]
     elif isinstance(value, (float, str)):
         return _scalar(value, {type(kind) for kind in kinds})
     return value

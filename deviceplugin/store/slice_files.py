@@ -162,16 +162,36 @@ class SliceStore:
                 raise
             return before
 
-    def write_meta(self, allocation: Allocation) -> None:
-        """Writes whose the allocation is next to its files, if that is new."""
-        directory = self.directory(allocation.allocation_id)
+    def write_meta(self, allocation: Allocation, directory: Path | None = None) -> None:
+        """Writes whose the allocation is next to its files, if that is new.
+
+        Args:
+            directory: where they are made; they are in their place without it.
+        """
+        directory = directory or self.directory(allocation.allocation_id)
         old = self._metas.get(allocation.allocation_id)
         if old is None or not os.path.isfile(f"{directory}/{allocation_dirs.META}"):
             try:
                 old = allocation_dirs.read_meta(directory)
             except RegionError:
                 old = None
-        self._write_meta(directory, allocation, old)
+        owner = allocation.owner
+        meta = allocation_dirs.AllocationMeta(
+            allocation_id=allocation.allocation_id,
+            family=allocation.family.name.lower(),
+            source="kubelet",
+            created_at=old.created_at if old else allocation.changed_at,
+            namespace=owner.namespace if owner else "",
+            pod=owner.pod if owner else "",
+            container=owner.container if owner else "",
+            memory_unit_bytes=allocation.memory_unit_bytes,
+        )
+        if meta != old:
+            try:
+                allocation_dirs.write_meta(directory, meta)
+            except OSError as error:
+                raise VgpuError(f"{directory} cannot be written: {error.strerror}") from None
+        self._metas[allocation.allocation_id] = meta
 
     def put_back(self, allocation: Allocation, limits: ContainerLimits) -> None:
         """Makes sure that every host path of the allocation's answers is there (PreStartContainer).
@@ -301,33 +321,9 @@ class SliceStore:
         self._restore_directories()
         self.spare.discard(directory)
         made = self.spare.make(limits)
-        self._write_meta(made, allocation)
+        self.write_meta(allocation, made)
         os.rename(made, directory)  # whole or not at all, whenever we are killed
         self.held.hold(directory / name for name in SLICE_FILES)
-
-    def _write_meta(
-        self,
-        directory: Path,
-        allocation: Allocation,
-        old: allocation_dirs.AllocationMeta | None = None,
-    ) -> None:
-        owner = allocation.owner
-        meta = allocation_dirs.AllocationMeta(
-            allocation_id=allocation.allocation_id,
-            family=allocation.family.name.lower(),
-            source="kubelet",
-            created_at=old.created_at if old else allocation.changed_at,
-            namespace=owner.namespace if owner else "",
-            pod=owner.pod if owner else "",
-            container=owner.container if owner else "",
-            memory_unit_bytes=allocation.memory_unit_bytes,
-        )
-        if meta != old:
-            try:
-                allocation_dirs.write_meta(directory, meta)
-            except OSError as error:
-                raise VgpuError(f"{directory} cannot be written: {error.strerror}") from None
-        self._metas[allocation.allocation_id] = meta
 
 
 def _is_whole(directory: Path) -> bool:
