@@ -229,8 +229,9 @@ class Enforcement:
         self._late.discard(allocation.allocation_id)
         if before is None:
             return
-        waits = pending(before, limits)
-        for old, new in zip(before.devices, limits.devices, strict=True):
+        devices = list(zip(before.devices, limits.devices, strict=True))
+        waits = [each for pair in devices for each in pending(*pair, limits.family).values()]
+        for old, new in devices:
             if old == replace(new, unaccounted_bytes=old.unaccounted_bytes) != new:
                 continue  # the watch that measures it tells of it
             text = change_text(old, new, resolved.cause, waits)
