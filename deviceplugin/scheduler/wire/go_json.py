@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from deviceplugin.serving.call_size import Size, too_many
+from deviceplugin.serving.call_body import Size, too_many
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import UsageError
 
