@@ -72,7 +72,7 @@ class ConfigFollower:
         except ConfigError as error:
             self._watch.reject(error)
             return
-        self._memory.follow_policy(new.watch)
+        self._memory.policy = new.watch
         try:
             if known != self._known:
                 self._gpus.known = self._known = known

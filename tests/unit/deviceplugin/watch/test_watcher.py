@@ -188,7 +188,7 @@ def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
     world: WatchWorld, told: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "end", lambda *_: pytest.fail("it may hold nothing"))
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(STRAY, None)
 
     world.look(5)
@@ -252,7 +252,7 @@ def test_a_ledger_that_is_missing_accuses_nobody(
     world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
     (world.allocations / "a" / "usage").unlink()  # no container can
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(KNOWN, 8 * GIB)
     world.look()
     assert messages(told) == []
@@ -358,7 +358,7 @@ def test_a_pid_of_its_own_namespace_does_not_make_a_process_a_known_one(
 def test_processes_with_files_from_before_are_not_accused(
     world: WatchWorld, told: pytest.LogCaptureFixture
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(KNOWN, 4 * GIB, mounts=mount_line("/allocations/a/limits//deleted"))
 
     world.look()

@@ -54,7 +54,7 @@ def ended(process: subprocess.Popen[bytes], within_s: float = 0.2) -> bool:
 def test_terminate_ends_the_bypassing_process_alone(
     world: WatchWorld, told: pytest.LogCaptureFixture, victim: subprocess.Popen[bytes]
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(victim.pid, GIB)
 
     world.look(2)
@@ -83,7 +83,7 @@ def test_what_has_changed_since_is_not_ended(
     monkeypatch: pytest.MonkeyPatch,
     change: dict[str, Any],
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(victim.pid, GIB)
     world.look(2)
     real = procfs.end
@@ -100,7 +100,7 @@ def test_what_has_changed_since_is_not_ended(
 
 
 def test_a_new_name_does_not_save_it(world: WatchWorld, victim: subprocess.Popen[bytes]) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     for number in range(4):
         world.put(victim.pid, GIB, command=f"name-{number}")
         world.look(1)
@@ -112,7 +112,7 @@ def test_a_new_name_does_not_save_it(world: WatchWorld, victim: subprocess.Popen
 def test_who_damages_its_usage_is_ended(
     world: WatchWorld, victim: subprocess.Popen[bytes], size: int
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.write_ledger(GIB, victim.pid)
     world.put(victim.pid, GIB)
     world.look()
@@ -129,7 +129,7 @@ def test_who_damages_its_usage_is_ended(
 def test_who_left_its_mounts_behind_is_ended_as_its_container_is_known(
     world: WatchWorld, victim: subprocess.Popen[bytes]
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(victim.pid, GIB, mounts="")
     mounts = mount_line("/allocations/a/limits")
     world.proc.put(KNOWN, cgroup=pod_path(), mounts=mounts)  # its shell, which uses no GPU
@@ -142,7 +142,7 @@ def test_who_left_its_mounts_behind_is_ended_as_its_container_is_known(
 def test_who_leaves_its_mounts_behind_while_it_is_looked_at_is_ended(
     world: WatchWorld, victim: subprocess.Popen[bytes]
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(victim.pid, GIB)
     world.look(2)
 
@@ -155,7 +155,7 @@ def test_who_leaves_its_mounts_behind_while_it_is_looked_at_is_ended(
 def test_who_only_its_pod_speaks_for_is_not_ended(
     world: WatchWorld, victim: subprocess.Popen[bytes]
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(victim.pid, GIB, mounts="")
 
     world.look(6)
@@ -168,7 +168,7 @@ def test_who_only_its_pod_speaks_for_is_not_ended(
 def test_a_process_of_no_allocation_is_never_ended(
     world: WatchWorld, victim: subprocess.Popen[bytes]
 ) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(victim.pid, GIB, name="")
 
     world.look(6)
