@@ -82,8 +82,8 @@ class Enforcement:
         """Returns what an allocation may use now, and where each value comes from.
 
         Args:
-            room: how far it may rise, where that is to be seen again; None for what is kept, or
-                by the units that it has.
+            room: how far it may rise now; without it by the units that it has, and only if an
+                input has changed.
         """
         inputs = self._inputs(allocation)
         kept = self._kept.get(allocation.allocation_id)

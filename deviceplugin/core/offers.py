@@ -19,7 +19,7 @@ Ids = Sequence[str]
 
 @dataclass(frozen=True, slots=True)
 class ResourceOffer:
-    """One resource, and who answers for it with VgpuError, a sentence for the pod.
+    """One resource, and who answers for it; a VgpuError has a sentence for the pod.
 
     Attributes:
         name: of the resource.
