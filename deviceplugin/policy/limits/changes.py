@@ -43,13 +43,13 @@ def changed_limits(allocation_id: str, change: LimitChange) -> ChangedLimits:
     before, after = change.before, change.after
     devices = []
     for old, new in zip(before.devices, after.devices, strict=False):
-        values = [
+        was, now = (
             LimitValues(
                 memory_bytes=each.memory_limit_bytes,
                 core_percent=each.reserved_percent,
                 compute=None if after.family is Family.MPS else each.compute_mode.word,
             )
             for each in (old, new)
-        ]
-        devices.append(ChangedDevice(new.uuid, *values, tuple(pending(old, new, after.family))))
+        )
+        devices.append(ChangedDevice(new.uuid, was, now, tuple(pending(old, new, after.family))))
     return ChangedLimits(allocation_id, change.owner, tuple(devices))
