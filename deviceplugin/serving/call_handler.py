@@ -120,9 +120,10 @@ class CallHandler(BaseHTTPRequestHandler):
             if self.command == "GET":
                 if self.headers.get("Content-Length", "0") != "0":
                     self.close_connection = True  # nobody reads it
-                pages = f"{self._serving.limits.pages} pages"
-                is_probe = path in PROBES
-                with contextlib.nullcontext() if is_probe else _turn(self._serving.pages, pages):
+                turn: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+                if path not in PROBES:
+                    turn = _turn(self._serving.pages, f"{self._serving.limits.pages} pages")
+                with turn:
                     self._note(Phase.ANSWERING)
                     answer = handler(Call(path, headers=self._headers()))
                 self._say(answer)
