@@ -424,9 +424,7 @@ def _serve_pages(
     ends.callback(control.unlink, missing_ok=True)
     http.listen(
         unix_listener(control),
-        ControlApi(
-            service.set_override, service.clear_override, said.state, said.config, metrics.page
-        ),
+        ControlApi(service.enforcement.set_override, said.state, said.config, metrics.page),
     )
     http.start()
     return join_address(*listener.getsockname()[:2])

@@ -158,17 +158,36 @@ def read_limits(directory: Path) -> LimitsView:
     path = f"{directory}/limits"
     descriptor = open_shared(path, os.O_RDONLY)
     try:
-        return _read_open(path, descriptor)
+        return _read(path, descriptor)
     finally:
         os.close(descriptor)
 
 
-def _read_open(path: str, descriptor: int) -> LimitsView:
+def _read(path: str, descriptor: int) -> LimitsView:
     try:
         image = os.pread(descriptor, lib.limits_file_bytes(lib.VGPU_MAX_DEVICES) + 1, 0)
     except OSError as error:
         raise RegionError(f"{path} cannot be read: {error.strerror}") from error
-    return _decode(path, ffi.from_buffer("unsigned char[]", image), len(image))
+    view = ffi.from_buffer("unsigned char[]", image)
+    head = ffi.new("struct vgpu_limits_copy *")
+    devices = ffi.new("struct vgpu_device_limit[]", lib.VGPU_MAX_DEVICES)
+    status = lib.limits_check_header(view, len(image))
+    if status == 0:
+        status = lib.limits_read(view, head, devices, lib.VGPU_MAX_DEVICES)
+    if status != 0:
+        raise RegionError(f"{path} is damaged or of another layout version: {os.strerror(-status)}")
+    try:
+        limits = ContainerLimits(
+            allocation_id=ffi.string(head.allocation_id).decode(),
+            family=Family(head.family),
+            devices=tuple(_device(devices[i]) for i in range(head.device_count)),
+        )
+    except ValueError as error:
+        raise RegionError(f"{path} holds a value this version does not know: {error}") from error
+    header = ffi.cast("struct vgpu_limits_header *", view)
+    grants = ffi.cast("struct vgpu_grant *", view + header.grant_offset)
+    modes = tuple(granted_mode(grants[i]) for i in range(head.device_count))
+    return LimitsView(limits, int(head.generation), modes)
 
 
 def write_limits(directory: Path, limits: ContainerLimits, held: int | None = None) -> LimitsView:
@@ -193,7 +212,7 @@ def write_limits(directory: Path, limits: ContainerLimits, held: int | None = No
     head, devices = _encode(limits)
     with locked(directory):
         # Looked at first: who has nothing to write need not be able to.
-        before = read_limits(directory) if held is None else _read_open(path, held)
+        before = read_limits(directory) if held is None else _read(path, held)
         if before.limits == limits:
             return before
         old, new = [d.uuid for d in before.limits.devices], [d.uuid for d in limits.devices]
@@ -223,7 +242,7 @@ def renew_uncapped(directory: Path, device_index: int, held: int) -> None:
     """
     path = f"{directory}/limits"
     with locked(directory):
-        limits = _read_open(path, held).limits
+        limits = _read(path, held).limits
         if limits.devices[device_index].is_whole:
             with _writable(path, held) as view:
                 lib.limits_publish(view, *_encode(limits))
@@ -275,28 +294,6 @@ def _fixed(text: str, room: int) -> bytes:
     if len(raw) >= room:
         raise RegionError(f"{text!r} is too long: at most {room - 1} bytes fit")
     return raw
-
-
-def _decode(path: str, view: Any, size: int) -> LimitsView:
-    head = ffi.new("struct vgpu_limits_copy *")
-    devices = ffi.new("struct vgpu_device_limit[]", lib.VGPU_MAX_DEVICES)
-    status = lib.limits_check_header(view, size)
-    if status == 0:
-        status = lib.limits_read(view, head, devices, lib.VGPU_MAX_DEVICES)
-    if status != 0:
-        raise RegionError(f"{path} is damaged or of another layout version: {os.strerror(-status)}")
-    try:
-        limits = ContainerLimits(
-            allocation_id=ffi.string(head.allocation_id).decode(),
-            family=Family(head.family),
-            devices=tuple(_device(devices[i]) for i in range(head.device_count)),
-        )
-    except ValueError as error:
-        raise RegionError(f"{path} holds a value this version does not know: {error}") from error
-    header = ffi.cast("struct vgpu_limits_header *", view)
-    grants = ffi.cast("struct vgpu_grant *", view + header.grant_offset)
-    modes = tuple(granted_mode(grants[i]) for i in range(head.device_count))
-    return LimitsView(limits, int(head.generation), modes)
 
 
 def _device(row: Any) -> DeviceLimit:

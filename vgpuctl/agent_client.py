@@ -70,24 +70,18 @@ def metrics_page(run_dir: Path) -> str:
     return _ask(run_dir, "GET", "/metrics", bytes.decode)
 
 
-def set_override(run_dir: Path, allocation_id: str, override: Override) -> ChangedLimits:
-    """Has the agent set values for an allocation; returns what that did.
+def set_override(run_dir: Path, allocation_id: str, override: Override | None) -> ChangedLimits:
+    """Has the agent set values for an allocation, or take back what was set; returns what that did.
 
     Raises:
         AgentUnreachable: there is no agent, or it does not answer.
         VgpuError: it refuses, with its own sentence, or its answer is of another form.
     """
+    path = f"/v1/allocations/{allocation_id}/override"
+    if override is None:
+        return _ask(run_dir, "DELETE", path, CHANGED.decode)
     body = msgspec.json.encode(OverrideRequest.of(override))
-    return _ask(run_dir, "POST", _override_of(allocation_id), CHANGED.decode, body)
-
-
-def clear_override(run_dir: Path, allocation_id: str) -> ChangedLimits:
-    """Has the agent take back what was set; like `set_override`."""
-    return _ask(run_dir, "DELETE", _override_of(allocation_id), CHANGED.decode)
-
-
-def _override_of(allocation_id: str) -> str:
-    return f"/v1/allocations/{allocation_id}/override"
+    return _ask(run_dir, "POST", path, CHANGED.decode, body)
 
 
 def _ask(

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from deviceplugin.config.loading import parse_config
-from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
+from deviceplugin.core.offers import ResourceOffer, device_offer, fraction_offer
 from deviceplugin.core.parts import Sources
 from deviceplugin.core.service import SliceService
 from deviceplugin.kube.api_client import ApiServer
@@ -119,12 +119,12 @@ class SimulatedNode:
         self._fractions = fraction_resources(DOMAIN)
         self.service = SliceService(state, files, config.rules, sources)
         self.service.devices.whole = config.whole
-        offers: list[ResourceOffer] = [
-            FractionOffer(self.service, family, half)
+        offers = [
+            fraction_offer(self.service, family, half)
             for family in state.layout.families()
             for half in Half
         ]
-        offers += (DeviceOffer(self.service, each.name) for each in state.layout.resources)
+        offers += (device_offer(self.service, each.name) for each in state.layout.resources)
         self.kubelet = DirectKubelet(offers, DOMAIN, random.Random(seed))
         self.allocatable = {each.name: self._count(each) for each in offers}
         self._watch = Follower(

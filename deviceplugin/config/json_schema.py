@@ -17,7 +17,7 @@ from deviceplugin.model.label_settings import LabelTarget
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE
 from deviceplugin.model.whole_devices import MigStrategy, Spread, TimeSlice
 from libvgpu.limits import COMPUTE_WORDS
-from libvgpu.quantities import PERCENT_PATTERN, SIZE_PATTERN
+from libvgpu.sizes import PERCENT_PATTERN, SIZE_PATTERN
 
 from . import schema
 from .flags import DISCOVERY

@@ -8,13 +8,14 @@ Nothing here keeps state; every value is frozen and may be shared between thread
 """
 
 import difflib
+import functools
 import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import msgspec
+from msgspec import inspect
 
 from deviceplugin.model.agent_config import AgentConfig, SaidFlag, WatchPolicy
 from deviceplugin.model.limit_rules import LimitRule
@@ -22,7 +23,7 @@ from libvgpu.decoding import converter
 from libvgpu.errors import ConfigError
 from libvgpu.limits import WHOLE_CORE_PERCENT
 from libvgpu.places import Places
-from libvgpu.quantities import parse_percent
+from libvgpu.sizes import parse_percent
 from libvgpu.yamltext import parse, read
 
 from . import schema
@@ -30,9 +31,8 @@ from .flags import check_discovery, device_forms, mps_root
 from .fractional import fractional_entries
 from .label_settings import label_settings
 from .mig_layouts import mig_layouts
-from .overrides import put_over
+from .plain_data import as_written_out, put_over
 from .quotas import quotas_of
-from .spellings import as_written_out
 from .values import compute_mode, size_bytes
 from .whole_devices import whole_devices
 
@@ -141,33 +141,39 @@ def checked_file(
     data, places = parse(text, name)
     if not isinstance(data, dict):
         raise ConfigError(f"{name}: the file must be a mapping that begins with version: v1")
-    whole = put_over(data, places, said)
-    return _decode(as_written_out(whole, schema.ConfigFile, places), places), places
-
-
-def _decode(data: Any, places: Places) -> schema.ConfigFile:
+    plain = as_written_out(put_over(data, places, said), (_file_type(),), places)
     try:
-        return _config_file(data)
+        return _config_file(plain), places
     except msgspec.ValidationError as error:
-        match = _FIELD_AT.match(str(error))
-        text, path = (match["text"], match["path"] or "$") if match else (str(error), "$")
+        raise _refused(str(error), places) from None
+
+
+@functools.cache
+def _file_type() -> inspect.Type:
+    return inspect.type_info(schema.ConfigFile)
+
+
+def _refused(said: str, places: Places) -> ConfigError:
+    """Returns what the decoder says, for people who know YAML and no Python."""
+    match = _FIELD_AT.match(said)
+    text, path = (match["text"], match["path"] or "$") if match else (said, "$")
     named = _NAMED_FIELD.match(text)
     if named is None:
-        raise places.error(path, f"{path[2:] or 'the file'} {_expected(text)}")
+        return places.error(path, f"{path[2:] or 'the file'} {_expected(text)}")
     where, key = path[2:] or "the file", named[2]
     if named[1] == "missing required":
-        raise places.error(path, f"{where} lacks the key {key!r}")
+        return places.error(path, f"{where} lacks the key {key!r}")
     steps = [int(i) if i else k for k, i in re.findall(r"\.([^.\[]+)|\[(\d+)\]", path)]
     allowed = schema.allowed_keys(steps)
     near = difflib.get_close_matches(key, allowed, 1)
     hint = f"did you mean {near[0]!r}?" if near else None
-    raise places.error(
+    return places.error(
         f"{path}.{key}", f"unknown key {key!r} in {where}; allowed are: {', '.join(allowed)}", hint
     )
 
 
 def _expected(text: str) -> str:
-    """Returns what the decoder says of a wrong type, for people who know YAML and no Python."""
+    """Returns what the decoder says of a wrong type."""
     match = _WRONG_TYPE.fullmatch(text)
     if match is None:
         return text

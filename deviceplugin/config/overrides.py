@@ -1,19 +1,17 @@
 """Flags that a command line or an environment gives, under the names of NVIDIA's plugin and of GPU
-Feature Discovery: the one list of them, and how they come over what the file says.
+Feature Discovery: the one list of them.
 
 The file counts least, then the environment, then the command line. An empty variable says nothing.
-Pure: the values come in as strings, and go into the file's data before that is checked, so that one
-check tells what is wrong with a value, wherever it comes from.
+Pure: the values come in as strings, and `plain_data` puts them over what the file says.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from deviceplugin.model.agent_config import SaidFlag
 from libvgpu.errors import UsageError
-from libvgpu.places import Places
 
 
 class Kind(Enum):
@@ -137,19 +135,3 @@ def _said(flag: FlagName, given: Sequence[str], said_by: str) -> SaidFlag:
     if value is None:
         raise UsageError(f"{said_by} is {text!r}, allowed are {flag.kind.value}")
     return SaidFlag(flag.key, value, said_by)
-
-
-def put_over(data: dict[str, Any], places: Places, said: Iterable[SaidFlag]) -> dict[str, Any]:
-    """Returns the file's data with flags over it, and notes who said them in ``places``."""
-    result = dict(data)
-    for flag in said:
-        *sections, last = flag.key.split(".")
-        section = result
-        for name in sections:
-            inner = section.get(name)
-            if inner is not None and not isinstance(inner, dict):
-                return data  # the file is wrong there, which its check will say
-            section[name] = section = dict(inner or {})
-        section[last] = flag.value
-        places.said_by[f"$.{flag.key}"] = flag.said_by
-    return result

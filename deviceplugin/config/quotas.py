@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from deviceplugin.model.quotas import Quota
 from libvgpu.limits import Family
 from libvgpu.places import Places
-from libvgpu.quantities import Written, parse_percent
+from libvgpu.sizes import Written, parse_percent
 
 from . import schema
 from .fractional import FAMILIES

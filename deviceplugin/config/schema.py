@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from deviceplugin.model.label_settings import DEFAULT_MACHINE_TYPE_FILE, DEFAULT_OUTPUT_FILE
-from libvgpu.quantities import Written
+from libvgpu.sizes import Written
 
 
 class _Section(msgspec.Struct, rename="camel", forbid_unknown_fields=True):

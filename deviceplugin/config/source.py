@@ -43,18 +43,23 @@ class ConfigSource:
 
     def read(self) -> ConfigText:
         """Returns what is there now; never raises, a `ConfigText.problem` says what is wrong."""
-        if not self.has_names:
-            return _read(self.path, "", "")
-        place = str(self.path)
+        path, name, chosen_by = self.path, "", ""
         try:
-            choice = choose(config_names(self.path), self._label(), self._selection, place)
+            if self.has_names:
+                names = config_names(path)
+                choice = choose(names, self._label(), self._selection, str(path))
+                chosen_by = choice.by
+                if choice.name is None:
+                    return ConfigText(f"{path} (the empty config)", EMPTY_TEXT, chosen_by=chosen_by)
+                path, name = path / choice.name, choice.name
+            return ConfigText(str(path), path.read_bytes().decode(), name, chosen_by)
         except ConfigError as error:
-            return ConfigText(place, problem=error.message)
+            problem = error.message
+        except UnicodeDecodeError:
+            problem = f"config file {path} is not UTF-8 text"
         except OSError as error:
-            return ConfigText(place, problem=_unreadable(self.path, error))
-        if choice.name is None:
-            return ConfigText(f"{place} (the empty config)", EMPTY_TEXT, chosen_by=choice.by)
-        return _read(self.path / choice.name, choice.name, choice.by)
+            problem = f"config file {path} cannot be read: {error.strerror}"
+        return ConfigText(str(path), "", name, chosen_by, problem)
 
 
 def config_names(directory: Path) -> frozenset[str]:
@@ -92,18 +97,3 @@ def parse_text(
     config = parse_config(found.text, found.place, said, was_in_force=found.was_in_force)
     check_node(config)
     return config
-
-
-def _read(path: Path, name: str, chosen_by: str) -> ConfigText:
-    text = problem = ""
-    try:
-        text = path.read_bytes().decode()
-    except UnicodeDecodeError:
-        problem = f"config file {path} is not UTF-8 text"
-    except OSError as error:
-        problem = _unreadable(path, error)
-    return ConfigText(str(path), text, name, chosen_by, problem)
-
-
-def _unreadable(path: Path, error: OSError) -> str:
-    return f"config file {path} cannot be read: {error.strerror}"

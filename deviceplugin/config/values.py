@@ -3,8 +3,7 @@
 from libvgpu.errors import UsageError
 from libvgpu.limits import COMPUTE_WORDS, ComputeMode
 from libvgpu.places import Places
-from libvgpu.quantities import Written, parse_size
-from libvgpu.sizes import MAX_BYTES
+from libvgpu.sizes import MAX_BYTES, Written, parse_size
 
 
 def compute_mode(value: str | bool | None, path: str, places: Places) -> ComputeMode | None:

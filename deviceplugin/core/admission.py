@@ -145,7 +145,21 @@ class Admission:
             self._state.lock,
             self._settling_on_refusal(family, half),
         ):
-            return self._allocate(family, half, units)
+            book, new_id = self._state.book, self._new_id()
+            for settled in pairing.settle_before(book, family, half):
+                book.put(settled)
+            allocation = pairing.allocate(
+                self._layout, book, family, half, units, self._clock(), new_id
+            )
+            name = resource_name(self._layout.resource_domain, family, half)
+            answer = self._give(allocation, half, name, units)
+            allocation = book.allocations[allocation.allocation_id]
+            self._who.opened(book, allocation, family, half, self._sync.allocations_done)
+            shared = self._layout.find(allocation.uuid)
+            if shared is not None and shared.drains:
+                # It began before the GPU did, so these units may be withdrawn already.
+                self._state.announce()
+            return answer
 
     def allocate_replica(self, resource: DeviceResource, device_ids: Sequence[str]) -> Answer:
         """Answers Allocate for a container with a replica of a GPU that is under MPS."""
@@ -154,22 +168,6 @@ class Admission:
                 self._layout, resource, device_ids, self._clock(), self._new_id()
             )
             return self._give(allocation, None, resource.name, device_ids)
-
-    def _allocate(self, family: Family, half: Half, units: Sequence[str]) -> Answer:
-        book, new_id = self._state.book, self._new_id()
-        for settled in pairing.settle_before(book, family, half):
-            book.put(settled)
-        allocation = pairing.allocate(
-            self._layout, book, family, half, units, self._clock(), new_id
-        )
-        name = resource_name(self._layout.resource_domain, family, half)
-        answer = self._give(allocation, half, name, units)
-        allocation = book.allocations[allocation.allocation_id]
-        self._who.opened(book, allocation, family, half, self._sync.allocations_done)
-        shared = self._layout.find(allocation.uuid)
-        if shared is not None and shared.drains:
-            self._state.announce()  # begun before it did, so these units may be withdrawn already
-        return answer
 
     def _give(
         self, allocation: Allocation, half: Half | None, resource: str, units: Sequence[str]

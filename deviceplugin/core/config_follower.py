@@ -8,7 +8,7 @@ from dataclasses import replace
 from deviceplugin.config.reload import ConfigWatch
 from deviceplugin.log import event
 from deviceplugin.model.agent_config import AgentConfig
-from deviceplugin.policy.devices.gpu_numbers import names_of_lost, record_of
+from deviceplugin.policy.devices.gpu_numbers import record_of
 from deviceplugin.policy.devices.known_gpus import KnownGpus
 from deviceplugin.policy.devices.layout import Layout, absent_devices, lay_out
 from deviceplugin.store.container_answer import missing_nodes
@@ -56,7 +56,6 @@ class ConfigFollower:
             watch.skip(skipped)
         self._keep()
         self._say_in_force()
-        self._say_what_waits(self._first)
         self._say_missing_nodes(service.layout)
 
     def follow(self) -> None:
@@ -73,7 +72,7 @@ class ConfigFollower:
         except ConfigError as error:
             self._watch.reject(error)
             return
-        self._memory.follow_policy(new.watch)
+        self._memory.policy = new.watch
         try:
             if known != self._known:
                 self._gpus.known = self._known = known
@@ -85,9 +84,9 @@ class ConfigFollower:
         self._arbiters.look()  # new weights count from now, not from the next turn
         self._say_missing_nodes(self._service.layout)
         self._say_in_force()
-        self._say_what_waits(new)
 
     def _say_in_force(self) -> None:
+        """Says which config is in force, and what of it waits for a restart or has no effect."""
         config, text = self._watch.config, self._watch.in_force
         event(
             logging.INFO,
@@ -98,6 +97,26 @@ class ConfigFollower:
             digest=config.digest[:12],
             rules=len(config.rules),
         )
+        if config.resource_domain != self._first.resource_domain:
+            event(
+                logging.WARNING,
+                "a changed resourceDomain takes effect when the agent restarts, "
+                "which needs a node without slices",
+                domain=config.resource_domain,
+            )
+        if config.forms != self._first.forms:
+            event(
+                logging.WARNING,
+                "changed forms of the answer (flags) take effect when the agent restarts",
+            )
+        for rule in config.rules:
+            if rule.needs_labels and not self._has_api:
+                event(
+                    logging.WARNING,
+                    "a rule with podLabels never matches: the agent does not know "
+                    "labels without the API server",
+                    rule=rule.path[2:],
+                )
 
     def follow_gpus(self, known: KnownGpus) -> None:
         """Shares other GPUs as the config in force says.
@@ -122,7 +141,7 @@ class ConfigFollower:
     def _laid_out(self, config: AgentConfig, known: KnownGpus) -> Layout:
         # The domain stays until a restart, in every name that has it.
         named = replace(config, resource_domain=self._first.resource_domain)
-        return lay_out(named, known.here, self._absent | names_of_lost(known.lost), known.lost)
+        return lay_out(named, known.here, self._absent, known.lost)
 
     def _keep(self) -> None:
         """Keeps the config in force, and which GPU has which index, for the next start."""
@@ -136,28 +155,6 @@ class ConfigFollower:
             return  # the file was edited since, and what it says now is not in force
         if str(before or "") != str(skipped or ""):
             self._watch.take(config, skipped)
-
-    def _say_what_waits(self, config: AgentConfig) -> None:
-        if config.resource_domain != self._first.resource_domain:
-            event(
-                logging.WARNING,
-                "a changed resourceDomain takes effect when the agent restarts, "
-                "which needs a node without slices",
-                domain=config.resource_domain,
-            )
-        if config.forms != self._first.forms:
-            event(
-                logging.WARNING,
-                "changed forms of the answer (flags) take effect when the agent restarts",
-            )
-        for rule in config.rules:
-            if rule.needs_labels and not self._has_api:
-                event(
-                    logging.WARNING,
-                    "a rule with podLabels never matches: the agent does not know "
-                    "labels without the API server",
-                    rule=rule.path[2:],
-                )
 
     def _say_missing_nodes(self, layout: Layout) -> None:
         gpus = [shared.gpu for shared in layout.gpus]

@@ -53,7 +53,7 @@ class ContainerFiles:
                 for each in self._service.state.book.allocations.values()
             }
         self._store.hold(owners)
-        self._service.write_late()
+        self._service.enforcement.write_late()
         with self._lock:
             for gone in self._restored.keys() - owners.keys():
                 del self._restored[gone]

@@ -9,8 +9,9 @@ A container can keep `limits` busy by a lease that it took while no agent ran. T
 before holds on, and the new limits are written as soon as the kernel has ended the lease.
 
 Only where rules, labels or a `set` are new may a raise take further units out of the GPU; they are
-withdrawn from the kubelet. At any other time an allocation has the units it took. Called under the
-agent's lock.
+withdrawn from the kubelet. At any other time an allocation has the units it took.
+
+Called under the agent's lock; `set_override` and `write_late` take it.
 """
 
 import logging
@@ -25,10 +26,15 @@ from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.policy.limits.asked import asked_on
 from deviceplugin.policy.limits.changes import change_text, pending
 from deviceplugin.policy.limits.learnt_sizes import LearntSizes
-from deviceplugin.policy.limits.raise_permission import not_permitted
-from deviceplugin.policy.limits.raise_units import RaiseRoom, room_on, taken_by, with_units
 from deviceplugin.policy.limits.resolver import ResolvedLimits, resolve
-from deviceplugin.policy.limits.rules import matching_rule
+from deviceplugin.policy.limits.rules import (
+    RaiseRoom,
+    matching_rule,
+    not_permitted,
+    room_on,
+    taken_by,
+    with_units,
+)
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu.errors import AllocationRefused, RegionBusyError, UnknownAllocation, VgpuError
@@ -72,13 +78,24 @@ class Enforcement:
         self._unaccounted: dict[str, Mapping[str, int]] = {}  # bytes by GPU, by allocation id
         self._late: set[str] = set()  # allocations whose container keeps `limits` busy
 
-    def resolved(self, allocation: Allocation) -> ResolvedLimits:
-        """Returns what an allocation may use now, and where each value comes from."""
+    def resolved(self, allocation: Allocation, room: RaiseRoom | None = None) -> ResolvedLimits:
+        """Returns what an allocation may use now, and where each value comes from.
+
+        Args:
+            room: how far it may rise now; without it by the units that it has, and only if an
+                input has changed.
+        """
         inputs = self._inputs(allocation)
         kept = self._kept.get(allocation.allocation_id)
-        if kept is None or kept.inputs != inputs:
-            kept = _Kept(inputs, self._resolve(allocation, taken_by(allocation)))
-            self._kept[allocation.allocation_id] = kept
+        if kept is None or kept.inputs != inputs or room is not None:
+            found = resolve(
+                allocation,
+                asked_on(self._state.layout, allocation, self._learnt),
+                matching_rule(self.rules, allocation.owner, self._labels(allocation.allocation_id)),
+                room or taken_by(allocation),
+                self._charged(allocation.allocation_id),
+            )
+            self._kept[allocation.allocation_id] = kept = _Kept(inputs, found)
         return kept.resolved
 
     def forget(self, allocation_ids: Iterable[str]) -> None:
@@ -90,12 +107,13 @@ class Enforcement:
 
     def write_late(self) -> None:
         """Puts limits into force that could not be written before."""
-        for allocation_id in sorted(self._late):
-            allocation = self._state.book.allocations.get(allocation_id)
-            if allocation is None:
-                self._late.discard(allocation_id)
-            else:
-                self.write(allocation)
+        with self._state.lock:
+            for allocation_id in sorted(self._late):
+                allocation = self._state.book.allocations.get(allocation_id)
+                if allocation is None:
+                    self._late.discard(allocation_id)
+                else:
+                    self.write(allocation)
 
     def note_late(self, allocation: Allocation, reason: str) -> None:
         """Has limits written later, since the container keeps the file busy."""
@@ -158,26 +176,38 @@ class Enforcement:
             self._state.commit(changed.values())
             self._state.announce()
 
-    def set_override(self, allocation_id: str, override: Override) -> LimitChange:
-        """Puts values into force for one container, until they are cleared or it ends.
+    def set_override(self, allocation_id: str, override: Override | None) -> LimitChange:
+        """Puts values into force for one container, until they are taken back or it ends.
 
-        What ``override`` leaves out stays as it was set before.
+        Args:
+            override: what it leaves out stays as it was set before; None takes all back.
 
         Raises:
             UnknownAllocation: there is no such allocation.
             AllocationRefused: it may not be raised so far, and nothing has changed.
             VgpuError: it cannot be written.
         """
-        allocation = self._known(allocation_id)
-        asked = self.resolved(allocation).asked
-        problem = not_permitted(asked, self._rule(allocation), override, allocation.described())
-        if problem is not None:
-            raise AllocationRefused(problem)
-        return self._override(allocation, override.over(allocation.override), override)
-
-    def clear_override(self, allocation_id: str) -> LimitChange:
-        """Takes back what was set; raises like `set_override`."""
-        return self._override(self._known(allocation_id), None, Override())
+        with self._state.lock:
+            allocation = self._state.book.allocations.get(allocation_id)
+            if allocation is None:
+                raise UnknownAllocation(f"allocation {allocation_id} does not exist (any more)")
+            before, wanted = self.resolved(allocation), None
+            if override is not None:
+                who = allocation.described()
+                problem = not_permitted(before.asked, before.rule, override, who)
+                if problem is not None:
+                    raise AllocationRefused(problem)
+                wanted = override.over(allocation.override)
+            new, after = self._fitted(replace(allocation, override=wanted))
+            problem = after.refusal_of(override)
+            if problem is not None:
+                raise AllocationRefused(problem)
+            self._state.commit([new])
+            self.write(new)
+            if new.raised != allocation.raised:
+                self._state.announce()
+            owner = str(allocation.owner) if allocation.owner else ""
+            return LimitChange(owner, before.limits, after.limits)
 
     def write(self, allocation: Allocation) -> None:
         """Puts the limits of an allocation into force; what cannot be written is logged."""
@@ -199,8 +229,9 @@ class Enforcement:
         self._late.discard(allocation.allocation_id)
         if before is None:
             return
-        waits = pending(before, limits)
-        for old, new in zip(before.devices, limits.devices, strict=True):
+        devices = list(zip(before.devices, limits.devices, strict=True))
+        waits = [each for pair in devices for each in pending(*pair, limits.family).values()]
+        for old, new in devices:
             if old == replace(new, unaccounted_bytes=old.unaccounted_bytes) != new:
                 continue  # the watch that measures it tells of it
             text = change_text(old, new, resolved.cause, waits)
@@ -218,28 +249,6 @@ class Enforcement:
                 cause=resolved.cause,
             )
 
-    def _known(self, allocation_id: str) -> Allocation:
-        allocation = self._state.book.allocations.get(allocation_id)
-        if allocation is None:
-            raise UnknownAllocation(f"allocation {allocation_id} does not exist (any more)")
-        return allocation
-
-    def _override(
-        self, allocation: Allocation, override: Override | None, named: Override
-    ) -> LimitChange:
-        """Replaces what is set, unless the GPU cannot bear a value that is ``named`` now."""
-        before = self.resolved(allocation)
-        new, after = self._fitted(replace(allocation, override=override))
-        problem = after.refusal_of(named)
-        if problem is not None:
-            raise AllocationRefused(problem)
-        self._state.commit([new])
-        self.write(new)
-        if new.raised != allocation.raised:
-            self._state.announce()
-        owner = str(allocation.owner) if allocation.owner else ""
-        return LimitChange(owner, before.limits, after.limits)
-
     # ---- what is resolved and kept -----------------------------------------------------------
 
     def _fitted(self, allocation: Allocation) -> tuple[Allocation, ResolvedLimits]:
@@ -250,19 +259,10 @@ class Enforcement:
             if resolved.refusal is None and resolved.raised == taken_by(allocation).taken:
                 return allocation, resolved  # no unit that is free by now would change it
         layout, book = self._state.layout, self._state.book
-        resolved = self._resolve(allocation, room_on(layout, book, allocation))
+        resolved = self.resolved(allocation, room_on(layout, book, allocation))
         new = with_units(layout, book, allocation, resolved.raised)
         self._kept[new.allocation_id] = _Kept(self._inputs(new), resolved)
         return new, resolved
-
-    def _resolve(self, allocation: Allocation, room: RaiseRoom) -> ResolvedLimits:
-        return resolve(
-            allocation,
-            asked_on(self._state.layout, allocation, self._learnt),
-            self._rule(allocation),
-            room,
-            self._charged(allocation.allocation_id),
-        )
 
     def _inputs(self, allocation: Allocation) -> tuple[object, ...]:
         """Returns all that a result depends on; equal parts are mostly the same objects."""
@@ -289,6 +289,3 @@ class Enforcement:
         if allocation_id not in self._unaccounted:
             self._unaccounted[allocation_id] = self._store.unaccounted(allocation_id)
         return self._unaccounted[allocation_id]
-
-    def _rule(self, allocation: Allocation) -> LimitRule | None:
-        return matching_rule(self.rules, allocation.owner, self._labels(allocation.allocation_id))

@@ -3,8 +3,9 @@
 A fraction's two resources are answered by `Admission`, one of whole devices by `DeviceAdmission`.
 """
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from deviceplugin.model.units import Half, resource_name
 from deviceplugin.store.container_answer import Answer
@@ -13,81 +14,50 @@ from libvgpu.limits import Family
 
 from .service import SliceService, Unit
 
+Ids = Sequence[str]
 
-class ResourceOffer(Protocol):
-    """One resource; the methods raise VgpuError with a sentence for the pod."""
+
+@dataclass(frozen=True, slots=True)
+class ResourceOffer:
+    """One resource, and who answers for it; a VgpuError has a sentence for the pod.
+
+    Attributes:
+        name: of the resource.
+        state: whose revision rises when ``units`` changes.
+        units: returns the current revision and everything that is listed.
+        prefer: answers GetPreferredAllocation for one container: of what is available with what
+            must be included, so many.
+        allocate: answers Allocate for one container.
+        pre_start: answers PreStartContainer.
+    """
 
     name: str
     state: NodeState
-
-    def units(self) -> tuple[int, list[Unit]]:
-        """Returns the current revision and everything that is listed."""
-        ...
-
-    def prefer(
-        self, available: Sequence[str], must_include: Sequence[str], count: int
-    ) -> list[str]:
-        """Answers GetPreferredAllocation for one container."""
-        ...
-
-    def allocate(self, ids: Sequence[str]) -> Answer:
-        """Answers Allocate for one container."""
-        ...
-
-    def pre_start(self, ids: Sequence[str]) -> None:
-        """Answers PreStartContainer."""
-        ...
+    units: Callable[[], tuple[int, list[Unit]]]
+    prefer: Callable[[Ids, Ids, int], list[str]]
+    allocate: Callable[[Ids], Answer]
+    pre_start: Callable[[Ids], None]
 
 
-class FractionOffer:
-    """One half of a family."""
-
-    def __init__(self, service: SliceService, family: Family, half: Half) -> None:
-        self.name = resource_name(service.layout.resource_domain, family, half)
-        self.state = service.state
-        self._service, self._family, self._half = service, family, half
-
-    def units(self) -> tuple[int, list[Unit]]:
-        """See `ResourceOffer`."""
-        return self._service.units(self._family, self._half)
-
-    def prefer(
-        self, available: Sequence[str], must_include: Sequence[str], count: int
-    ) -> list[str]:
-        """See `ResourceOffer`."""
-        admission = self._service.admission
-        return admission.prefer(self._family, self._half, available, must_include, count)
-
-    def allocate(self, ids: Sequence[str]) -> Answer:
-        """See `ResourceOffer`."""
-        return self._service.admission.allocate(self._family, self._half, ids)
-
-    def pre_start(self, ids: Sequence[str]) -> None:
-        """See `ResourceOffer`."""
-        self._service.starts.pre_start(self._family, self._half, ids)
+def fraction_offer(service: SliceService, family: Family, half: Half) -> ResourceOffer:
+    """Returns one half of a family."""
+    return ResourceOffer(
+        resource_name(service.layout.resource_domain, family, half),
+        service.state,
+        partial(service.units, family, half),
+        partial(service.admission.prefer, family, half),
+        partial(service.admission.allocate, family, half),
+        partial(service.starts.pre_start, family, half),
+    )
 
 
-class DeviceOffer:
-    """One resource of whole devices or replicas."""
-
-    def __init__(self, service: SliceService, name: str) -> None:
-        self.name, self.state = name, service.state
-        self._service = service
-
-    def units(self) -> tuple[int, list[Unit]]:
-        """See `ResourceOffer`."""
-        return self._service.device_units(self.name)
-
-    def prefer(
-        self, available: Sequence[str], must_include: Sequence[str], count: int
-    ) -> list[str]:
-        """See `ResourceOffer`."""
-        return self._service.devices.prefer(self.name, available, must_include, count)
-
-    def allocate(self, ids: Sequence[str]) -> Answer:
-        """See `ResourceOffer`."""
-        return self._service.devices.allocate(self.name, ids)
-
-    def pre_start(self, ids: Sequence[str]) -> None:
-        """See `ResourceOffer`."""
-        self._service.devices.pre_start(self.name, ids)
+def device_offer(service: SliceService, name: str) -> ResourceOffer:
+    """Returns one resource of whole devices or replicas."""
+    return ResourceOffer(
+        name,
+        service.state,
+        partial(service.device_units, name),
+        partial(service.devices.prefer, name),
+        partial(service.devices.allocate, name),
+        partial(service.devices.pre_start, name),
+    )

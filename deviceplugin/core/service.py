@@ -15,7 +15,6 @@ from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.gpus import Gpu
 from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.notices import EventReason, node_notice
-from deviceplugin.model.overrides import LimitChange, Override
 from deviceplugin.model.units import MOST_UNITS_PER_RESOURCE, Half
 from deviceplugin.policy.devices import offer
 from deviceplugin.policy.devices.device_choice import Closest, first_by_index
@@ -55,6 +54,7 @@ class SliceService:
 
     Attributes:
         state: what is kept under the one lock.
+        enforcement: the limits in force, and what `vgpuctl set` changes of them.
         admission: answers what the kubelet asks when it admits a container with a fraction.
         starts: answers whether it may start.
         devices: both for a container with whole devices or replicas.
@@ -79,8 +79,8 @@ class SliceService:
         """
         self.state, self._store = state, store
         self._sizes = KeptSizes(store.state_dir)
-        self._enforcement = Enforcement(state, store, rules, sources.labels, self._sizes.learnt)
-        kept = Allocations(state, store, self._enforcement)
+        self.enforcement = Enforcement(state, store, rules, sources.labels, self._sizes.learnt)
+        kept = Allocations(state, store, self.enforcement)
         self._sync = PodResourcesSync(kept, sources)
         self.admission = Admission(kept, self._sync, sources, closest)
         self.starts = ContainerStart(kept, self._sync, sources, wait_for_mps)
@@ -91,7 +91,7 @@ class SliceService:
         take_over(state, store, sources.read_checkpoint(), sources.clock())
         with state.lock:
             state.share(state.wanted)
-            self._enforcement.follow_rules(list(state.book.allocations.values()))
+            self.enforcement.follow_rules(list(state.book.allocations.values()))
             state.announce()  # what was taken over, before anybody has a list
 
     # ---- what is advertised ------------------------------------------------------------------
@@ -198,11 +198,11 @@ class SliceService:
             wanted: what its sharing means for the GPUs of this node.
         """
         with self.state.lock:
-            self._enforcement.rules = config.rules
+            self.enforcement.rules = config.rules
             self.devices.whole = config.whole
             self.state.share(wanted)
             try:
-                self._enforcement.follow_rules(list(self.state.book.allocations.values()))
+                self.enforcement.follow_rules(list(self.state.book.allocations.values()))
             finally:
                 self.state.announce()
 
@@ -218,49 +218,34 @@ class SliceService:
             self.state.gpus = gpus
             self.state.share(wanted)
             try:
-                self._enforcement.follow_rules(list(self.state.book.allocations.values()))
+                self.enforcement.follow_rules(list(self.state.book.allocations.values()))
             finally:
                 self.state.announce()
 
     def follow_labels(self) -> None:
         """Puts the rules into force again, since labels of pods have changed."""
         with self.state.lock:
-            self._enforcement.follow_rules(list(self.state.book.allocations.values()))
+            self.enforcement.follow_rules(list(self.state.book.allocations.values()))
 
     def owners_for_labels(self) -> dict[str, Owner]:
         """Returns whose each allocation is, by id; nothing while no rule asks for labels."""
         with self.state.lock:
-            if not any(rule.needs_labels for rule in self._enforcement.rules):
+            if not any(rule.needs_labels for rule in self.enforcement.rules):
                 return {}
             allocations = self.state.book.allocations.values()
             return {h.allocation_id: h.owner for h in allocations if h.owner is not None}
-
-    def set_override(self, allocation_id: str, override: Override) -> LimitChange:
-        """See `Enforcement.set_override`."""
-        with self.state.lock:
-            return self._enforcement.set_override(allocation_id, override)
-
-    def clear_override(self, allocation_id: str) -> LimitChange:
-        """See `Enforcement.clear_override`."""
-        with self.state.lock:
-            return self._enforcement.clear_override(allocation_id)
-
-    def write_late(self) -> None:
-        """See `Enforcement.write_late`."""
-        with self.state.lock:
-            self._enforcement.write_late()
 
     def allocations(self) -> list[tuple[Allocation, ContainerLimits]]:
         """Returns all allocations with their limits in force."""
         with self.state.lock:
             allocations = self.state.book.allocations.values()
-            return [(h, self._enforcement.resolved(h).limits) for h in allocations]
+            return [(h, self.enforcement.resolved(h).limits) for h in allocations]
 
     def resolved(self) -> list[tuple[Allocation, ResolvedLimits]]:
         """Returns all allocations with what holds for them and where it comes from."""
         with self.state.lock:
             allocations = self.state.book.allocations.values()
-            return [(h, self._enforcement.resolved(h)) for h in allocations]
+            return [(h, self.enforcement.resolved(h)) for h in allocations]
 
     def shared_gpus(self) -> Mapping[str, bool]:
         """Returns the shared GPUs by UUID, and whether their containers are clients of MPS."""
@@ -280,8 +265,8 @@ class SliceService:
                 ComparedAllocation(
                     h,
                     self._store.directory(h.allocation_id),
-                    self._enforcement.resolved(h).asked,
-                    self._enforcement.resolved(h).limits,
+                    self.enforcement.resolved(h).asked,
+                    self.enforcement.resolved(h).limits,
                 )
                 for h in self.state.book.allocations.values()
             ]
@@ -289,7 +274,7 @@ class SliceService:
     def set_unaccounted(self, charges: Charges) -> None:
         """See `Enforcement.set_unaccounted`."""
         with self.state.lock:
-            self._enforcement.set_unaccounted(charges)
+            self.enforcement.set_unaccounted(charges)
 
     def note_sizes(self, found: Sequence[MeasuredSizes]) -> None:
         """Has the containers that come know what those that are there measured."""

@@ -2,9 +2,9 @@
 
 ``GET /v1/state`` gives the agent's state (`agent_state`), ``GET /v1/config`` every value of its
 config with where it comes from, ``GET /metrics`` what scrapers get; ``POST`` and ``DELETE`` of
-``/v1/allocations/ID/override`` set and clear an `Override`. Both answer with the limits before and
-after (`ChangedLimits`); what is not done is answered with a `Problem`: 400 for a request that is
-none, 404 for an allocation that is not there, 409 for a refusal.
+``/v1/allocations/ID/override`` set an `Override` and take it back. Both answer with the limits
+before and after (`ChangedLimits`); what is not done is answered with a `Problem`: 400 for a request
+that is none, 404 for an allocation that is not there, 409 for a refusal.
 """
 
 import logging
@@ -41,8 +41,7 @@ class ControlApi:
 
     def __init__(
         self,
-        set_override: Callable[[str, Override], LimitChange],
-        clear_override: Callable[[str], LimitChange],
+        set_override: Callable[[str, Override | None], LimitChange],
         state: Callable[[], AgentReport],
         config: Callable[[], ConfigInForce] = lambda: ConfigInForce("", ()),
         metrics: Callable[[Request], Response] = lambda request: Response(),
@@ -50,14 +49,13 @@ class ControlApi:
         """Makes the application.
 
         Args:
-            set_override: puts values into force for an allocation; raises VgpuError.
-            clear_override: takes them back; raises VgpuError.
+            set_override: puts values into force for an allocation, and takes them back where there
+                are none; raises VgpuError.
             state: what ``/v1/state`` says.
             config: what ``/v1/config`` says.
             metrics: the page of that name.
         """
-        self._set, self._clear = set_override, clear_override
-        self._state, self._config = state, config
+        self._set, self._state, self._config = set_override, state, config
         override = "/v1/allocations/<allocation:allocation_id>/override"
         self._app = application(
             [
@@ -81,8 +79,15 @@ class ControlApi:
         return _json(HTTPStatus.OK, self._config())
 
     def _override(self, request: Request, allocation_id: str) -> Response:
+        override = None
         try:
-            change = self._change(allocation_id, request)
+            if request.method == "POST":
+                override = OVERRIDE.decode(request.get_data()).override()
+                if override == Override():
+                    raise msgspec.ValidationError(
+                        "it sets nothing; give core_percent, memory_bytes or compute"
+                    )
+            change = self._set(allocation_id, override)
         except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
             return _problem(HTTPStatus.BAD_REQUEST, f"the override is not valid: {error}")
         except VgpuError as error:
@@ -94,23 +99,9 @@ class ControlApi:
             return _problem(status, error.message, error.hint)
         return _json(HTTPStatus.OK, changed_limits(allocation_id, change))
 
-    def _change(self, allocation_id: str, request: Request) -> LimitChange:
-        if request.method == "DELETE":
-            return self._clear(allocation_id)
-        override = OVERRIDE.decode(request.get_data()).override()
-        if override == Override():
-            raise msgspec.ValidationError(
-                "it sets nothing; give core_percent, memory_bytes or compute"
-            )
-        return self._set(allocation_id, override)
-
-
-def _text(value: msgspec.Struct) -> str:
-    return msgspec.json.encode(value).decode() + "\n"
-
 
 def _json(status: HTTPStatus, value: msgspec.Struct) -> Response:
-    return Response(_text(value), status, content_type=_JSON)
+    return Response(msgspec.json.encode(value) + b"\n", status, content_type=_JSON)
 
 
 def _problem(status: HTTPStatus, message: str, hint: str | None = None) -> Response:
@@ -125,4 +116,4 @@ def _tell(error: HTTPException) -> tuple[str, str]:
     if isinstance(error, MethodNotAllowed):
         allowed = sorted(set(error.valid_methods or ()) - {"HEAD"})
         message = f"allowed are: {', '.join(allowed)}"
-    return _text(Problem(message)), _JSON
+    return msgspec.json.encode(Problem(message)).decode() + "\n", _JSON

@@ -9,6 +9,7 @@ Bytes also go out: a list is encoded once for all who listen.
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import grpc
@@ -57,10 +58,9 @@ def method_handlers(plugin: PluginMethods, stopping: runtime.Event) -> dict[str,
     """
 
     def unary(method: str, message: Any, answer: Callable[[Any], Any]) -> Any:
-        def handle(payload: bytes, context: Any) -> bytes:
-            return _guarded(plugin.resource, method, message, answer, payload, context)
-
-        return grpc.unary_unary_rpc_method_handler(handle)
+        return grpc.unary_unary_rpc_method_handler(
+            partial(_answer, plugin.resource, method, message, answer)
+        )
 
     return {
         "GetDevicePluginOptions": unary("GetDevicePluginOptions", pb.Empty, lambda _: OPTIONS),
@@ -75,7 +75,7 @@ def method_handlers(plugin: PluginMethods, stopping: runtime.Event) -> dict[str,
     }
 
 
-def _guarded(
+def _answer(
     resource: str,
     method: str,
     message: Any,

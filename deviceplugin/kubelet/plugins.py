@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from deviceplugin.core.offers import DeviceOffer, FractionOffer, ResourceOffer
+from deviceplugin.core.offers import ResourceOffer, device_offer, fraction_offer
 from deviceplugin.core.service import SliceService
 from deviceplugin.http.metrics import AllocateDurations
 from deviceplugin.model.units import Half
@@ -28,12 +28,12 @@ class Plugins:
     def wanted(self) -> list[PluginServer]:
         """Returns the servers of the resources that have a device now."""
         layout = self._service.layout
-        offers: list[ResourceOffer] = [
-            FractionOffer(self._service, family, half)
+        offers = [
+            fraction_offer(self._service, family, half)
             for family in layout.families()
             for half in Half
         ]
-        offers += (DeviceOffer(self._service, each.name) for each in layout.resources)
+        offers += (device_offer(self._service, each.name) for each in layout.resources)
         return [self._server(offer) for offer in offers]
 
     def _server(self, offer: ResourceOffer) -> PluginServer:

@@ -1,22 +1,34 @@
-"""The body of a call, read piece by piece, so that memory is taken only for what has come."""
+"""The body of a call: read piece by piece, and counted before it is decoded.
 
-from collections.abc import Mapping
+So memory is taken only for what has come. What a text decodes to can take forty times the memory of
+the text: a list of short names, or of empty objects. What honest clients send is far below the
+numbers here.
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from http import HTTPStatus
 from io import BufferedIOBase
-from typing import Protocol
+
+from libvgpu._native import ffi, lib
 
 from .call_places import ClientGone
 from .calls import CallRefused, Limits
 
 _PIECE_BYTES = 64 << 10
 _LINE_BYTES = 256
+#: Entries of one list, and values of one object of the API with all that is in it.
+MOST = 100_000
+#: Real objects have more bytes than this to a value.
+_BYTES_EACH = 16
 
 
-class Room(Protocol):
-    """Where the bytes of bodies are counted."""
+class Size(Enum):
+    """What a text is decoded to."""
 
-    def take(self, count: int) -> bool:
-        """Takes some; returns False where that would be too much."""
+    FLAT = auto()  # the entries of the outermost list or object
+    OBJECT = auto()  # one object of the API
+    OBJECTS = auto()  # many, of which each part is decoded
 
 
 def declared_length(headers: Mapping[str, str], limits: Limits) -> int | None:
@@ -44,11 +56,15 @@ def declared_length(headers: Mapping[str, str], limits: Limits) -> int | None:
 
 
 class Body:
-    """One body; what of it was read is counted in the room."""
+    """One body."""
 
-    def __init__(self, file: BufferedIOBase, limits: Limits, room: Room) -> None:
-        """Reads nothing yet."""
-        self._file, self._limits, self._room = file, limits, room
+    def __init__(self, file: BufferedIOBase, limits: Limits, take: Callable[[int], bool]) -> None:
+        """Reads nothing yet.
+
+        Args:
+            take: takes room for so many bytes; returns False where that would be too much.
+        """
+        self._file, self._limits, self._take = file, limits, take
 
     def read(self, length: int | None) -> bytes:
         """Returns all of it.
@@ -78,7 +94,7 @@ class Body:
             piece = self._file.read(min(count, _PIECE_BYTES))
             if not piece:
                 raise ClientGone
-            if not self._room.take(len(piece)):
+            if not self._take(len(piece)):
                 raise CallRefused(
                     HTTPStatus.SERVICE_UNAVAILABLE,
                     f"the calls under way have {self._limits.bodies_bytes} bytes, the most that "
@@ -115,3 +131,14 @@ def _check(length: int, limits: Limits) -> None:
             HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
             f"the body has {length} bytes, and at most {limits.body_bytes} are read",
         )
+
+
+def too_many(text: bytes | memoryview, size: Size) -> str:
+    """Returns what is wrong with a JSON text that holds too much; empty if it does not."""
+    levels = 1 if size is Size.FLAT else lib.JSON_ALL_LEVELS
+    most = max(MOST, len(text) // _BYTES_EACH) if size is Size.OBJECTS else MOST
+    count = lib.json_count(ffi.from_buffer("char[]", text), len(text), levels)
+    if count <= most:
+        return ""
+    what = "entries" if size is Size.FLAT else "values"
+    return f"it has {count} {what}, and at most {most} are read"

@@ -12,6 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Protocol, cast
@@ -62,12 +63,15 @@ class CallHandler(BaseHTTPRequestHandler):
         limits = serving.limits
         self._told_path, self._began_s = "", 0.0
         self._place = serving.place_of(self.connection)
+        self._note = partial(serving.places.note, self._place)
         self._pace = Pace(limits.grace_s, limits.bytes_s, limits.read_s)
         self._first_s = limits.head_s
         if hasattr(self.connection, "do_handshake"):
             self.connection.do_handshake()
         self.rfile.close()
-        self._reader = TimedReader(self.connection, serving.clock, lambda: self._note(Phase.UNREAD))
+        self._reader = TimedReader(
+            self.connection, serving.clock, partial(self._note, Phase.UNREAD)
+        )
         self._writer = TimedWriter(self.connection, serving.clock, self._pace)
         self.rfile = io.BufferedReader(self._reader)
         self.wfile = io.BufferedWriter(self._writer)  # an answer goes out as one piece
@@ -95,13 +99,6 @@ class CallHandler(BaseHTTPRequestHandler):
         except (TimeoutError, ClientGone, OSError):
             self.close_connection = True
 
-    def _note(self, phase: Phase) -> None:
-        self._serving.places.note(self._place, phase)
-
-    def take(self, count: int) -> bool:
-        """Takes room for bytes of a body."""
-        return self._serving.places.take(self._place, count)
-
     def handle_expect_100(self) -> bool:
         """Lets a client send the body it asks for only where it will be read."""
         try:
@@ -123,7 +120,9 @@ class CallHandler(BaseHTTPRequestHandler):
             if self.command == "GET":
                 if self.headers.get("Content-Length", "0") != "0":
                     self.close_connection = True  # nobody reads it
-                turn = contextlib.nullcontext() if path in PROBES else self._page_turn()
+                turn: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+                if path not in PROBES:
+                    turn = _turn(self._serving.pages, f"{self._serving.limits.pages} pages")
                 with turn:
                     self._note(Phase.ANSWERING)
                     answer = handler(Call(path, headers=self._headers()))
@@ -135,8 +134,9 @@ class CallHandler(BaseHTTPRequestHandler):
                 )
             length = declared_length(self._headers(), self._serving.limits)
             self._reader.expect_body(self._pace)
-            content = Body(self.rfile, self._serving.limits, self).read(length)
-            with self._call_turn():
+            take = partial(self._serving.places.take, self._place)
+            content = Body(self.rfile, self._serving.limits, take).read(length)
+            with _turn(self._serving.calls, f"{self._serving.limits.calls} calls"):
                 self._note(Phase.ANSWERING)
                 deadline_s = time.monotonic() + self._serving.limits.answer_s
                 answer = handler(Call(path, content, deadline_s, self._headers()))
@@ -154,12 +154,6 @@ class CallHandler(BaseHTTPRequestHandler):
     def _is_known(self) -> bool:
         connection = self.connection
         return isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert(True))
-
-    def _call_turn(self) -> contextlib.AbstractContextManager[None]:
-        return _turn(self._serving.calls, f"{self._serving.limits.calls} calls")
-
-    def _page_turn(self) -> contextlib.AbstractContextManager[None]:
-        return _turn(self._serving.pages, f"{self._serving.limits.pages} pages")
 
     def _no_route(self, path: str) -> CallRefused:
         known = self._serving.routes

@@ -18,7 +18,7 @@ For any thread. The lock here is held for no system call that may wait.
 """
 
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,8 @@ from deviceplugin import runtime
 from libvgpu.errors import RegionBusyError, RegionError
 from libvgpu.region_files import LIMITS_MODE, USAGE_MODE, open_ours, open_shared
 
-_MODES = {"limits": LIMITS_MODE, "usage": USAGE_MODE}
+#: Of a slice's files that containers have too.
+SLICE_FILES = {"limits": LIMITS_MODE, "usage": USAGE_MODE}
 #: What a file system may take for a file besides its blocks.
 _BESIDES_BYTES = 64 << 10
 
@@ -60,22 +61,28 @@ class HeldFiles:
         self._uncounted: set[Path] = set()  # their file system does not count blocks as asked
         self._is_closed = False
 
-    def hold(self, path: Path) -> None:
-        """Holds a file from now on; one that has another inode than before as well.
+    def hold(self, paths: Iterable[Path]) -> None:
+        """Holds files from now on; those that have another inode than before as well.
+
+        One that its container has a lease on is held as soon as that has ended. What is missing or
+        may not be opened is left out.
 
         Args:
-            path: `limits` or `usage` of a slice, for writing; any other file for reading.
+            paths: `limits` or `usage` of a slice, for writing; any other file for reading.
+        """
+        with self._lock:
+            for path in paths:
+                with suppress(RegionError):
+                    self._hold(path)
+
+    @contextmanager
+    def writable(self, path: Path) -> Iterator[int]:
+        """Gives a descriptor of a `limits` or `usage`, which is held from now on.
 
         Raises:
             RegionBusyError: its container has a lease on it; it is held as soon as that has ended.
             RegionError: it is missing, or may not be opened.
         """
-        with self._lock:
-            self._hold(path)
-
-    @contextmanager
-    def writable(self, path: Path) -> Iterator[int]:
-        """Gives a descriptor of a held `limits` or `usage`; raises like `hold`."""
         with self._lock:
             self._hold(path)
             descriptor = os.dup(self._open[path])
@@ -111,7 +118,7 @@ class HeldFiles:
         """Lets go of the files of all slices but these, and of what was removed."""
         with self._lock:
             for path, descriptor in list(self._open.items()):
-                is_others = path.name in _MODES and path.parent not in directories
+                is_others = path.name in SLICE_FILES and path.parent not in directories
                 if is_others or not _is_at(descriptor, path):
                     os.close(self._open.pop(path))
             self._uncounted = {p for p in self._uncounted if p in self._open}
@@ -119,7 +126,7 @@ class HeldFiles:
     def let_go(self, directory: Path) -> None:
         """Lets go of the files of one slice."""
         with self._lock:
-            for name in _MODES:
+            for name in SLICE_FILES:
                 descriptor = self._open.pop(directory / name, None)
                 if descriptor is not None:
                     os.close(descriptor)
@@ -141,7 +148,7 @@ class HeldFiles:
         if path in self._waiting:
             raise RegionBusyError(f"{path} is kept busy by its container")
         try:
-            mode = _MODES.get(path.name)
+            mode = SLICE_FILES.get(path.name)
             descriptor = (
                 open_shared(path, os.O_RDONLY) if mode is None else open_ours(str(path), mode)
             )
@@ -161,7 +168,7 @@ class HeldFiles:
         runtime.thread(target=work, name="held file").start()
 
     def _wait_for(self, path: Path) -> None:
-        descriptor, mode = -1, _MODES.get(path.name)
+        descriptor, mode = -1, SLICE_FILES.get(path.name)
         with suppress(OSError, RegionError):  # it is tried again
             if mode is None:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -130,10 +130,6 @@ class NodeState:
         for allocation in changed:
             self.book.put(allocation)
 
-    def not_offered(self) -> tuple[Set[str], Set[str]]:
-        """Returns which units and which GPUs are held back now."""
-        return offer.withdrawn(self.layout, self.book), frozenset(self.unhealthy)
-
     def mps_gpus(self) -> dict[str, bool]:
         """Returns the GPUs that are to be under MPS now, and whether containers have slices; takes
         the lock.
@@ -156,11 +152,12 @@ class NodeState:
         """
         if self.layout is not self.wanted:
             self._lay_out()  # the last slice of a GPU that drains may have ended
-        now = (*self.not_offered(), self.layout)
+        withdrawn = offer.withdrawn(self.layout, self.book)
+        now = withdrawn, frozenset(self.unhealthy), self.layout
         if now == self._announced:
             return
         fresh = newly_offered(self._announced[2], self.layout)
-        self._returned = (self.returned() | self._announced[0] | fresh) - now[0]
+        self._returned = (self.returned() | self._announced[0] | fresh) - withdrawn
         self._returned_at_s = self._clock()
         self._announced = now
         self.revision += 1

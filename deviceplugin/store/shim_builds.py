@@ -67,9 +67,7 @@ class ShimBuilds:
 
     def hold(self) -> None:
         """Holds the files of all builds; one that a container has a lease on, as soon as it can."""
-        for path in self._root.glob("*/*"):
-            with suppress(RegionError):
-                self._held.hold(path)
+        self._held.hold(list(self._root.glob("*/*")))
 
     def remove_others(self, named: Set[str]) -> list[str]:
         """Removes every build but the present one and those that are named; returns them."""

@@ -14,8 +14,6 @@ import logging
 import os
 import re
 from collections.abc import Collection, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 from deviceplugin.log import event
@@ -33,7 +31,7 @@ from libvgpu.limits import ComputeMode, ContainerLimits, Family
 
 from .container_answer import Answer, Mount, device_parts
 from .container_labels import ContainerLabels
-from .held_files import HeldFiles
+from .held_files import SLICE_FILES, HeldFiles
 from .mig_nodes import minors_for
 from .mps_paths import pipe_directory
 from .shim_builds import CONTAINER_DIRECTORY, ShimBuilds, container_shim_path
@@ -164,19 +162,35 @@ class SliceStore:
                 raise
             return before
 
-    def write_meta(self, allocation: Allocation) -> None:
-        """Writes whose the allocation is next to its files, if that is new."""
-        directory = self.directory(allocation.allocation_id)
-        meta, old = _meta(allocation), self._metas.get(allocation.allocation_id)
+    def write_meta(self, allocation: Allocation, directory: Path | None = None) -> None:
+        """Writes whose the allocation is next to its files, if that is new.
+
+        Args:
+            directory: where they are made; they are in their place without it.
+        """
+        directory = directory or self.directory(allocation.allocation_id)
+        old = self._metas.get(allocation.allocation_id)
         if old is None or not os.path.isfile(f"{directory}/{allocation_dirs.META}"):
             try:
                 old = allocation_dirs.read_meta(directory)
             except RegionError:
                 old = None
-        if old is not None:
-            meta = replace(meta, created_at=old.created_at)
-        if old != meta:
-            _write_meta(directory, meta)
+        owner = allocation.owner
+        meta = allocation_dirs.AllocationMeta(
+            allocation_id=allocation.allocation_id,
+            family=allocation.family.name.lower(),
+            source="kubelet",
+            created_at=old.created_at if old else allocation.changed_at,
+            namespace=owner.namespace if owner else "",
+            pod=owner.pod if owner else "",
+            container=owner.container if owner else "",
+            memory_unit_bytes=allocation.memory_unit_bytes,
+        )
+        if meta != old:
+            try:
+                allocation_dirs.write_meta(directory, meta)
+            except OSError as error:
+                raise VgpuError(f"{directory} cannot be written: {error.strerror}") from None
         self._metas[allocation.allocation_id] = meta
 
     def put_back(self, allocation: Allocation, limits: ContainerLimits) -> None:
@@ -206,13 +220,7 @@ class SliceStore:
         """
         directories = {self.directory(each) for each in allocation_ids}
         self.held.keep(directories)
-        for directory in directories:
-            self._hold(directory)
-
-    def _hold(self, directory: Path) -> None:
-        for name in ("limits", "usage"):
-            with suppress(RegionError):
-                self.held.hold(directory / name)
+        self.held.hold(each / name for each in directories for name in SLICE_FILES)
 
     def remove(self, allocation_id: str) -> None:
         """Removes the files of an allocation; running processes keep what they have open."""
@@ -313,11 +321,9 @@ class SliceStore:
         self._restore_directories()
         self.spare.discard(directory)
         made = self.spare.make(limits)
-        meta = _meta(allocation)
-        _write_meta(made, meta)
-        self._metas[allocation.allocation_id] = meta
+        self.write_meta(allocation, made)
         os.rename(made, directory)  # whole or not at all, whenever we are killed
-        self._hold(directory)
+        self.held.hold(directory / name for name in SLICE_FILES)
 
 
 def _is_whole(directory: Path) -> bool:
@@ -350,24 +356,3 @@ def _held_by_mps(
         # The container sees one GPU, so it is number 0 there.
         envs["CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"] = f"0={device.mps_pinned_bytes // MIB}M"
     return envs
-
-
-def _meta(allocation: Allocation) -> allocation_dirs.AllocationMeta:
-    owner = allocation.owner
-    return allocation_dirs.AllocationMeta(
-        allocation_id=allocation.allocation_id,
-        family=allocation.family.name.lower(),
-        source="kubelet",
-        created_at=allocation.changed_at,
-        namespace=owner.namespace if owner else "",
-        pod=owner.pod if owner else "",
-        container=owner.container if owner else "",
-        memory_unit_bytes=allocation.memory_unit_bytes,
-    )
-
-
-def _write_meta(directory: Path, meta: allocation_dirs.AllocationMeta) -> None:
-    try:
-        allocation_dirs.write_meta(directory, meta)
-    except OSError as error:
-        raise VgpuError(f"{directory} cannot be written: {error.strerror}") from None

@@ -66,7 +66,11 @@ class WatchedNode(Protocol):
 
 
 class MemoryWatch:
-    """Watches from `start` to `stop`."""
+    """Watches from `start` to `stop`.
+
+    Attributes:
+        policy: what it does about a process that bypasses the shim; any thread may set another.
+    """
 
     def __init__(
         self,
@@ -88,7 +92,7 @@ class MemoryWatch:
             turned: called each time the watch comes round.
         """
         self._turned = turned
-        self._policy = policy
+        self.policy = policy
         self.findings = WatchFindings(policy=policy)
         self._node, self._attribution = node, attribution
         self._read, self._clock = read, clock
@@ -107,10 +111,6 @@ class MemoryWatch:
     def stop(self) -> None:
         """Changes nothing any more; the thread ends by itself."""
         self._stop.set()
-
-    def follow_policy(self, policy: WatchPolicy) -> None:
-        """Does this about a process that bypasses the shim from now on; from any thread."""
-        self._policy = policy
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -193,7 +193,7 @@ class MemoryWatch:
         for each in check.bypassing:
             if self._ration.may_tell(each.key, each.subject, check.now_s):
                 say_bypassing(each)
-            if self._policy is WatchPolicy.TERMINATE:
+            if self.policy is WatchPolicy.TERMINATE:
                 self._end(each, check)
         self._dying.intersection_update({b.process.key for b in check.found.values()})
         told = {each.key for each in (*check.foreign, *check.bypassing)}
@@ -237,7 +237,7 @@ class MemoryWatch:
         if self.findings.problem:
             event(logging.INFO, "the process watch sees the GPUs' processes again")
         self.findings = WatchFindings(
-            policy=self._policy,
+            policy=self.policy,
             bypassing=tuple(check.bypassing),
             foreign=tuple(check.foreign),
             damaged=tuple(check.damaged),
@@ -252,4 +252,4 @@ class MemoryWatch:
                 notice=node_notice(EventReason.PROCESS_WATCH_UNAVAILABLE, problem),
                 reason=problem,
             )
-        self.findings = WatchFindings(problem, self._policy, ended=self._ended)
+        self.findings = WatchFindings(problem, self.policy, ended=self._ended)

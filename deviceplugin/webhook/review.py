@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from deviceplugin.serving.call_size import Size, too_many
+from deviceplugin.serving.call_body import Size, too_many
 from libvgpu.decoding import json_decoder
 
 from .pod_patch import PodRules, patch

@@ -19,7 +19,7 @@ from .._native import ffi, lib
 from ..artifacts import SIM_BINARY_DIR, SIM_LIBRARY_DIR
 from ..driver_releases import DriverRelease, release_of_cuda, release_of_version
 from ..errors import SimulationError
-from ..quantities import parse_size
+from ..sizes import parse_size
 from . import mig_machine
 from .books import ClientBooks, DeviceBooks, SimDevice
 from .damage import cannot_make, cannot_open

@@ -16,9 +16,8 @@ from deviceplugin.pages.changes import ChangedLimits
 from deviceplugin.pages.slices import NodeSlices
 from deviceplugin.pages.state import AgentReport, ReportedAllocation
 from deviceplugin.policy.limits.changes import changed_limits
-from deviceplugin.policy.limits.raise_units import RaiseRoom, RaiseUnits
 from deviceplugin.policy.limits.resolver import Source, resolve
-from deviceplugin.policy.limits.rules import matching_rule
+from deviceplugin.policy.limits.rules import RaiseRoom, RaiseUnits, matching_rule
 from libvgpu.limits import ContainerLimits
 from libvgpu.slices import Slice
 

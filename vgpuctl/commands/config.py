@@ -122,13 +122,12 @@ def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
 
     found = load_config(file)
     if on_node:
-        from deviceplugin.policy.devices.gpu_numbers import names_of_lost
         from deviceplugin.policy.devices.layout import lay_out
 
         from ..node_gpus import gpus_meant_by
 
         known, sick = gpus_meant_by(found, state_dir)
-        layout = lay_out(found, known.here, names_of_lost(known.lost), known.lost)
+        layout = lay_out(found, known.here, lost=known.lost)
         for bad in sick:
             say(f"vgpuctl: {file}: nothing of GPU {bad} is offered now: {bad.reason}")
         for held in layout.withheld:

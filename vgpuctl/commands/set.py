@@ -13,18 +13,17 @@ holds, 1 it was refused, 2 wrong usage.
 """
 
 import contextlib
-from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from deviceplugin.model.overrides import Override
-from deviceplugin.pages.changes import ChangedLimits, LimitValues
+from deviceplugin.pages.changes import ChangedLimits
 from libvgpu import ownership
 from libvgpu.errors import InventoryError, UsageError
 from libvgpu.limits import ComputeMode
-from libvgpu.quantities import parse_size
-from libvgpu.sizes import format_size
+from libvgpu.sizes import format_size, parse_size
 from libvgpu.slices import readable_allocations
 
 from ..examples import examples
@@ -64,6 +63,7 @@ COLUMNS = (
     Column("NEW", lambda row: _shown(row, "new"), right=True),
     Column("HOLDS", _when, rank=BEFORE_NAMES),
 )
+_VALUES: tuple[LimitName, ...] = get_args(LimitName)  # in this order
 
 
 def change_rows(change: ChangedLimits) -> list[SetRow]:
@@ -75,22 +75,14 @@ def change_rows(change: ChangedLimits) -> list[SetRow]:
             "owner": change.owner,
             "gpu_uuid": device.gpu_uuid,
             "value": value,
-            "old": old,
-            "new": new,
-            "changed": old != new,
+            "old": getattr(device.old, value),
+            "new": getattr(device.new, value),
+            "changed": getattr(device.old, value) != getattr(device.new, value),
             "pending": value.partition("_")[0] in device.pending,
         }
         for device in change.devices
-        for value, old, new in _values(device.old, device.new)
+        for value in _VALUES
     ]
-
-
-def _values(
-    old: LimitValues, new: LimitValues
-) -> Iterator[tuple[LimitName, int | str | None, int | str | None]]:
-    yield "memory_bytes", old.memory_bytes, new.memory_bytes
-    yield "core_percent", old.core_percent, new.core_percent
-    yield "compute", old.compute, new.compute
 
 
 def _memory_of(uuid: str) -> int | None:
@@ -113,8 +105,6 @@ def _changed(run_dir: Path, word: str, override: Override | None) -> ChangedLimi
     if allocation.meta.source != ownership.SOURCE:
         from .. import agent_client
 
-        if override is None:
-            return agent_client.clear_override(run_dir, allocation_id)
         return agent_client.set_override(run_dir, allocation_id, override)
     from deviceplugin.policy.limits.changes import changed_limits
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from deviceplugin.model.gpus import SickGpu
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, on_left_over
-from libvgpu.quantities import parse_percent, parse_size
-from libvgpu.sizes import format_size
+from libvgpu.sizes import format_size, parse_percent, parse_size
 
 _UUID = re.compile(r"(GPU|MIG)-[0-9a-zA-Z/-]+")
 _INDEX = re.compile(r"[0-9]{1,4}(:[0-9]{1,2})?")

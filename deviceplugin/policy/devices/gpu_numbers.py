@@ -112,11 +112,6 @@ def lost_of(gpus: Iterable[Gpu], recorded: Iterable[RecordedGpu]) -> tuple[Recor
     return tuple(each for each in recorded if each.uuid not in uuids and each.index not in taken)
 
 
-def names_of_lost(lost: Iterable[RecordedGpu]) -> frozenset[int | str]:
-    """Returns what a config may call GPUs that are gone."""
-    return frozenset(name for each in lost for name in (each.index, each.uuid))
-
-
 def with_index(gpu: Gpu, index: int, nvml_index: int = UNKNOWN_INDEX) -> Gpu:
     """Returns a GPU with its MIG devices under an index, which NVML may count otherwise."""
     if gpu.index == index and gpu.nvml_index == nvml_index:

@@ -106,14 +106,15 @@ class Layout:
 def lay_out(
     config: AgentConfig,
     gpus: tuple[Gpu, ...],
-    absent: Container[int | str] = (),
+    absent: Iterable[int | str] = (),
     lost: Sequence[RecordedGpu] = (),
 ) -> Layout:
     """Returns which GPU is shared how.
 
     Args:
         absent: devices that may be named although they are not there; they are left out.
-        lost: GPUs that are gone and keep their place among the first so many.
+        lost: GPUs that are gone, which may be named, too, and keep their place among the first so
+            many.
 
     Raises:
         ConfigError: a device that does not exist, a GPU in two families, a unit that does not fit.
@@ -122,6 +123,7 @@ def lay_out(
     withheld: dict[str, Withheld] = {}
     unmatched: list[str] = []
     devices = all_devices(gpus)
+    absent = frozenset(absent).union(name for each in lost for name in (each.index, each.uuid))
     for entry in config.fractional:
         found = [gpu for gpu in _named(entry, devices, config, absent) if entry.match.fits(gpu)]
         if not found and not entry.match.is_open:

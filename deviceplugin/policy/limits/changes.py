@@ -4,35 +4,22 @@ from collections.abc import Sequence
 
 from deviceplugin.model.overrides import LimitChange
 from deviceplugin.pages.changes import ChangedDevice, ChangedLimits, LimitValues
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import DeviceLimit, Family
 from libvgpu.sizes import format_size
 
 
-def pending_values(before: DeviceLimit, after: DeviceLimit, family: Family) -> tuple[str, ...]:
-    """Returns which of ``core`` and ``memory`` hold only in processes that start later.
+def pending(before: DeviceLimit, after: DeviceLimit, family: Family) -> dict[str, str]:
+    """Returns which of ``core`` and ``memory`` hold only in processes that start later, each with
+    what a sentence says of it.
 
     MPS fixes a client's share and pinned memory when it connects; lower memory holds at once,
     because the shim enforces it too.
     """
-    if family is not Family.MPS:
-        return ()
-    found = []
-    if before.mps_thread_percentage != after.mps_thread_percentage:
-        found.append("core")
-    if after.memory_limit_bytes > before.memory_limit_bytes:
-        found.append("memory")
-    return tuple(found)
-
-
-def pending(before: ContainerLimits, after: ContainerLimits) -> list[str]:
-    """Returns what of a change holds only in processes that start later, as phrases."""
-    found = []
-    for old, new in zip(before.devices, after.devices, strict=False):
-        values = pending_values(old, new, after.family)
-        if "core" in values:
-            found.append(f"core {old.core_percent} to {new.core_percent}")
-        if "memory" in values:
-            found.append(f"memory {old.memory_limit_bytes} to {new.memory_limit_bytes} bytes")
+    found = {}
+    if family is Family.MPS and before.mps_thread_percentage != after.mps_thread_percentage:
+        found["core"] = f"core {before.core_percent} to {after.core_percent}"
+    if family is Family.MPS and after.memory_limit_bytes > before.memory_limit_bytes:
+        found["memory"] = f"memory {before.memory_limit_bytes} to {after.memory_limit_bytes} bytes"
     return found
 
 
@@ -54,24 +41,15 @@ def change_text(old: DeviceLimit, new: DeviceLimit, cause: str, waits: Sequence[
 def changed_limits(allocation_id: str, change: LimitChange) -> ChangedLimits:
     """Returns what a change did, device by device."""
     before, after = change.before, change.after
-    return ChangedLimits(
-        allocation_id,
-        change.owner,
-        tuple(
-            ChangedDevice(
-                new.uuid,
-                _values(old, before.family),
-                _values(new, after.family),
-                pending_values(old, new, after.family),
+    devices = []
+    for old, new in zip(before.devices, after.devices, strict=False):
+        was, now = (
+            LimitValues(
+                memory_bytes=each.memory_limit_bytes,
+                core_percent=each.reserved_percent,
+                compute=None if after.family is Family.MPS else each.compute_mode.word,
             )
-            for old, new in zip(before.devices, after.devices, strict=False)
-        ),
-    )
-
-
-def _values(device: DeviceLimit, family: Family) -> LimitValues:
-    return LimitValues(
-        memory_bytes=device.memory_limit_bytes,
-        core_percent=device.reserved_percent,
-        compute=None if family is Family.MPS else device.compute_mode.word,
-    )
+            for each in (old, new)
+        )
+        devices.append(ChangedDevice(new.uuid, was, now, tuple(pending(old, new, after.family))))
+    return ChangedLimits(allocation_id, change.owner, tuple(devices))

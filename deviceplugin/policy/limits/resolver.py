@@ -1,8 +1,8 @@
 """What a container may use and where each value comes from: everything that counts, in one place.
 
-In come the request (`limits.asked`), the rule of the config that meets it (`limits.rules`), what
-`vgpuctl set` says, the units that a raise may use up (`raise_units`) and the memory that is charged
-outside the shim's ledger. `resolve` takes them in this order, for core, memory and compute alike:
+In come the request (`limits.asked`), the rule of the config that meets it and the units that a
+raise may use up (`limits.rules`), what `vgpuctl set` says and the memory that is charged outside
+the shim's ledger. `resolve` takes them in this order, for core, memory and compute alike:
 
 1. The value wished for is that of `vgpuctl set`, else the rule's, else the request's.
 2. Core and memory go down freely, and up only where the rule has ``allowRaise: true``. A raise
@@ -25,8 +25,7 @@ from deviceplugin.model.overrides import Override
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family, on_left_over
 
 from .asked import has_exclusive_gpu, under_mps
-from .raise_permission import may_be_off, may_rise, no_core, no_memory
-from .raise_units import RaiseRoom, RaiseUnits
+from .rules import RaiseRoom, RaiseUnits, may_be_off, may_rise, no_core, no_memory
 
 
 class Source(StrEnum):
@@ -72,6 +71,7 @@ class ResolvedLimits:
 
     Attributes:
         asked: what it asked for, without rules and `vgpuctl set`.
+        rule: the one of the config that meets it.
         limits: what is in force, as its `limits` file has it.
         origins: of the values of each device in ``limits``.
         raised: the units that its raise uses up.
@@ -81,6 +81,7 @@ class ResolvedLimits:
     """
 
     asked: ContainerLimits
+    rule: LimitRule | None
     limits: ContainerLimits
     origins: tuple[DeviceOrigins, ...]
     raised: RaiseUnits
@@ -93,8 +94,10 @@ class ResolvedLimits:
         """Why a raise was refused, None where none was."""
         return self.core_refusal or self.memory_refusal
 
-    def refusal_of(self, override: Override) -> str | None:
+    def refusal_of(self, override: Override | None) -> str | None:
         """Returns why a value that ``override`` names cannot be given, None where all can."""
+        if override is None:
+            return None
         core = self.core_refusal if override.core_percent is not None else None
         return core or (self.memory_refusal if override.memory_bytes is not None else None)
 
@@ -137,6 +140,7 @@ def resolve(
     )
     return ResolvedLimits(
         asked,
+        rule,
         replace(asked, devices=tuple(devices)),
         tuple(origins for _, origins in found),
         raised,

@@ -89,7 +89,10 @@ class Extender:
         except VgpuError as error:  # what the pod says of itself is no request
             self._count(Finding.IMPOSSIBLE, len(asked.names))
             return Judgement(impossible=dict.fromkeys(asked.names, error.message))
-        judgement = self._judged(request, asked.names, found)
+        over = partial(self._over, self.quota_check(request.namespace), request)
+        judgement, findings = judged(asked.names, found, over)
+        for finding, number in findings.items():
+            self._count(finding, number)
         if judgement.refused and not judgement.fitting:
             self._refused(request)
         return judgement
@@ -200,19 +203,9 @@ class Extender:
             self.look_at_clock(deadline_s)
             yield from self.cluster.views(names[start : start + _LOOK_EVERY])
 
-    def _judged(
-        self, request: PodRequest, names: Sequence[str], found: Mapping[str, Verdict]
-    ) -> Judgement:
-        check = self.quota_check(request.namespace)
-        over: Callable[[str], str | None] = lambda name: None  # noqa: E731 - most have no quota
-        if check is not None:
-            over = partial(self._over, check, request)
-        judgement, findings = judged(names, found, over)
-        for finding, number in findings.items():
-            self._count(finding, number)
-        return judgement
-
-    def _over(self, check: QuotaCheck, request: PodRequest, name: str) -> str | None:
+    def _over(self, check: QuotaCheck | None, request: PodRequest, name: str) -> str | None:
+        if check is None:
+            return None
         found = self.cluster.view(name)
         if found is None:  # a template: what a quota allows is asked of a real node
             return None

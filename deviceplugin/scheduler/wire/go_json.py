@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import msgspec
 
-from deviceplugin.serving.call_size import Size, too_many
+from deviceplugin.serving.call_body import Size, too_many
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import UsageError
 
@@ -33,11 +33,7 @@ def fields(body: bytes | memoryview, what: str) -> Fields:
     Raises:
         CallMalformed: it is no JSON object, or too large a one.
     """
-    _check(body, what, Size.FLAT)
-    try:
-        found = _FIELDS.decode(body)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise _malformed(what, error) from None
+    found = decoded(body, _FIELDS, what, Size.FLAT)
     return {key.lower(): value for key, value in found.items() if bytes(value) != _NULL}
 
 
@@ -63,12 +59,12 @@ def field(
 
 
 def decoded(
-    value: msgspec.Raw,
+    value: bytes | memoryview | msgspec.Raw,
     decoder: msgspec.json.Decoder[_Kind],
     what: str,
     size: Size = Size.OBJECT,
 ) -> _Kind:
-    """Returns a value that was kept as it came.
+    """Returns a body, or a value that was kept as it came.
 
     Args:
         size: what the decoder makes of it.
@@ -76,20 +72,12 @@ def decoded(
     Raises:
         CallMalformed: it has another form, or holds too much.
     """
-    _check(value, what, size)
-    try:
-        return decoder.decode(value)
-    except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
-        raise _malformed(what, error) from None
-
-
-def _check(value: bytes | memoryview | msgspec.Raw, what: str, size: Size) -> None:
     why = too_many(memoryview(value), size)
     if why:
         raise CallMalformed(f"{what} is too large: {why}")
-
-
-def _malformed(what: str, error: Exception) -> CallMalformed:
-    if isinstance(error, RecursionError):
-        return CallMalformed(f"{what} is malformed: it is nested too deeply")
-    return CallMalformed(f"{what} is malformed: {str(error)[:300]}")
+    try:
+        return decoder.decode(value)
+    except RecursionError:
+        raise CallMalformed(f"{what} is malformed: it is nested too deeply") from None
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise CallMalformed(f"{what} is malformed: {str(error)[:300]}") from None

@@ -19,7 +19,7 @@ from deviceplugin.scheduler.answers.calls import (
     PreemptionAsked,
     Victims,
 )
-from deviceplugin.serving.call_size import Size
+from deviceplugin.serving.call_body import Size
 from libvgpu.decoding import json_decoder
 
 from .go_json import CallMalformed, Fields, decoded, field, fields

@@ -12,7 +12,7 @@ from enum import IntEnum
 import msgspec
 
 from deviceplugin.kube.pod_wire import Pod
-from deviceplugin.serving.call_size import Size
+from deviceplugin.serving.call_body import Size
 from libvgpu.decoding import json_decoder
 
 from .go_json import CallMalformed, decoded, field, fields

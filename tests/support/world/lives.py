@@ -10,13 +10,14 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from deviceplugin.core.admission import Admission
-from deviceplugin.store.slice_files import Answer
+from deviceplugin.model.allocations import Allocation, AllocationBook
+from deviceplugin.model.units import Half
+from deviceplugin.policy.pairing import pairing
 from libvgpu import artifacts
+from libvgpu.limits import Family
 from support.node.in_process import MPS_GPU, SPARE_GPU, VGPU_GPU
 from support.world.histories import History, Life
 from support.world.kill_histories import UnderKills
@@ -93,15 +94,15 @@ KINDS: tuple[Kind, ...] = (pairs, everything, forgets, edits, kills, faults)
 
 def somebody_lists_within_each_call(patch: pytest.MonkeyPatch, history: History) -> None:
     """A pod ends, and a monitoring agent lists podresources, in the midst of an `Allocate`."""
-    allocate = Admission._allocate
+    settle_before = pairing.settle_before  # the first thing of one
 
-    def within(*given: Any) -> Answer:
+    def within(book: AllocationBook, family: Family, half: Half) -> list[Allocation]:
         if history.ending is not None:
             history.end_now()
             history.node.list_podresources()
-        return allocate(*given)
+        return settle_before(book, family, half)
 
-    patch.setattr(Admission, "_allocate", within)
+    patch.setattr(pairing, "settle_before", within)
 
 
 @contextmanager

@@ -66,7 +66,7 @@ class World:
     ) -> str:
         self.said = said
         self.pages[settings.run_dir / AGENT_SOCKET] = ControlApi(
-            service.set_override, service.clear_override, said.state, said.config, metrics.page
+            service.enforcement.set_override, said.state, said.config, metrics.page
         )
         ends.callback(self.pages.pop, settings.run_dir / AGENT_SOCKET, None)
         return "none"

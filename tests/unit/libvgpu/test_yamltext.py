@@ -8,8 +8,7 @@ import pytest
 import yaml
 
 from libvgpu.errors import ConfigError
-from libvgpu.yaml_builder import MOST_DEPTH
-from libvgpu.yamltext import parse
+from libvgpu.yamltext import MOST_DEPTH, parse
 
 SAME = [
     "0", "7", "-3", "+4", "0x1F", "0b101", "017", "1_000", "1.5", "-0.25", ".5", "1.0e+3", ".inf",

@@ -17,7 +17,7 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.model.limit_rules import LimitRule
 from libvgpu.errors import UsageError, VgpuError
 from libvgpu.limits import ComputeMode
-from libvgpu.quantities import parse_size
+from libvgpu.sizes import parse_size
 
 from ...commands.set import COLUMNS
 from ...examples import examples

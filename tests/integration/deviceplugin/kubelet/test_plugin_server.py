@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import pytest
 
-from deviceplugin.core.offers import FractionOffer
+from deviceplugin.core.offers import fraction_offer
 from deviceplugin.kubelet.plugin_server import PluginServer
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.units import Half
@@ -44,6 +44,11 @@ class SlowStarts:
             self.waiting += 1
         self._keeper.wait(["GPU-a"], under_mps=False)
 
+    def prefer(
+        self, family: Family, half: Half, available: list[str], must: list[str], count: int
+    ) -> list[str]:
+        return available[:count]
+
     def allocate(self, family: Family, half: Half, units: list[str]) -> Answer:
         return Answer(envs={"GIVEN": units[0]})
 
@@ -65,7 +70,7 @@ def service(tmp_path: Path) -> SlowStarts:
 @pytest.fixture
 def plugin(service: SlowStarts) -> Iterator[Plugin]:
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as folder:
-        offer = FractionOffer(service, Family.MPS, Half.CORE)  # type: ignore[arg-type]
+        offer = fraction_offer(service, Family.MPS, Half.CORE)  # type: ignore[arg-type]
         server = PluginServer(offer, Path(folder))
         server.start()
         made = Plugin(server.resource, server.socket, lambda: None, lambda: None)

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from deviceplugin import __main__ as command_line
 from deviceplugin.config.loading import parse_config
-from deviceplugin.config.overrides import FLAG_NAMES, FlagName, Kind, put_over, said_flags
+from deviceplugin.config.overrides import FLAG_NAMES, FlagName, Kind, said_flags
+from deviceplugin.config.plain_data import put_over
 from deviceplugin.config.schema import allowed_keys
 from deviceplugin.model.agent_config import SaidFlag
 from deviceplugin.settings import AgentSettings

@@ -95,6 +95,7 @@ def test_what_cannot_be_read_is_a_problem_and_no_exception(tmp_path: Path, kind:
         "empty": "has no config",
     }[kind]
     assert said in found.problem
+    assert (found.name, found.text) == ("default" if kind == "dangling" else "", "")
     with pytest.raises(ConfigError, match="config"):
         parse_text(found)
 

@@ -8,13 +8,14 @@ import pytest
 
 from deviceplugin.core import enforcement
 from deviceplugin.model.agent_config import AgentConfig
-from deviceplugin.model.allocations import Owner
+from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.overrides import Override
 from deviceplugin.model.units import Half
 from deviceplugin.policy.limits.resolver import ResolvedLimits, resolve
 from deviceplugin.policy.pairing.podresources_listing import Listed
-from libvgpu.errors import AllocationRefused
-from libvgpu.limits import Family
+from deviceplugin.store.slice_files import SliceStore
+from libvgpu.errors import AllocationRefused, RegionBusyError
+from libvgpu.limits import ContainerLimits, Family
 from support.node.core import GIB, AgentCore, fractional, some_gpus
 
 OWNER = Owner("team-a", "pod", "main")
@@ -48,7 +49,7 @@ class Node(AgentCore):
         self.resolutions = 0
 
     def set(self, override: Override) -> None:
-        self.service.set_override(self.allocation_id, override)
+        self.service.enforcement.set_override(self.allocation_id, override)
 
     def origins(self) -> list[str]:
         ((_, resolved),) = self.service.resolved()
@@ -116,6 +117,30 @@ def test_nothing_is_resolved_again_while_no_input_changes(node: Node) -> None:
     assert node.resolutions == 2
     node.follow(node.config(ALLOWING))
     assert node.resolutions == 3
-    node.service.clear_override(node.allocation_id)
+    node.service.enforcement.set_override(node.allocation_id, None)
     assert node.resolutions == 4
     assert node.origins()[0] == "limits[0] on line 4"
+
+
+def test_limits_are_written_under_the_agents_lock(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state, put = node.service.state, SliceStore.put
+    busy, held = [True], []
+
+    def watched(
+        store: SliceStore, allocation: Allocation, limits: ContainerLimits
+    ) -> ContainerLimits | None:
+        held.append(state.lock.locked())
+        if busy.pop():
+            raise RegionBusyError("its container has a lease")
+        return put(store, allocation, limits)
+
+    monkeypatch.setattr(SliceStore, "put", watched)
+    node.set(Override(core_percent=30))
+    busy.append(False)
+    node.service.enforcement.write_late()
+
+    assert held == [True, True]
+    assert not state.lock.locked()
+    assert node.in_file() == (30, 8 * GIB)

@@ -48,11 +48,13 @@ def node(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Node:
 
 
 def test_a_changed_limit_is_told_of_its_container_with_old_new_and_cause(node: Node) -> None:
-    node.service.set_override(node.allocation_id, Override(core_percent=30))
+    node.service.enforcement.set_override(node.allocation_id, Override(core_percent=30))
     assert node.notices == [], "good news for a container that nobody knows yet"
     node.become_known()
 
-    node.service.set_override(node.allocation_id, Override(20, 4 * GIB, ComputeMode.ELASTIC))
+    node.service.enforcement.set_override(
+        node.allocation_id, Override(20, 4 * GIB, ComputeMode.ELASTIC)
+    )
 
     text = "GPU memory 8 GiB to 4 GiB, compute 30% to 20% held strict to elastic, by vgpuctl set"
     assert node.notices == [Notice(EventReason.LIMITS_CHANGED, text, OWNER)]
@@ -62,7 +64,7 @@ def test_what_waits_under_mps_is_told_too(tmp_path: Path, caplog: pytest.LogCapt
     node = Node(tmp_path, caplog, "mps")
     node.become_known(Family.MPS)
 
-    node.service.set_override(node.allocation_id, Override(core_percent=20))
+    node.service.enforcement.set_override(node.allocation_id, Override(core_percent=20))
 
     (told,) = node.notices
     assert told.text == (

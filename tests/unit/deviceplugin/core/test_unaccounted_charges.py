@@ -32,9 +32,9 @@ def test_a_charge_stands_through_other_changes_until_it_is_taken_back(node: Char
     node.charge(GIB)
     assert (node.device.memory_limit_bytes, node.device.unaccounted_bytes) == (4 * GIB, GIB)
 
-    node.service.set_override(node.allocation_id, Override(memory_bytes=3 * GIB))
+    node.service.enforcement.set_override(node.allocation_id, Override(memory_bytes=3 * GIB))
     assert (node.device.memory_limit_bytes, node.device.unaccounted_bytes) == (3 * GIB, GIB)
-    node.service.clear_override(node.allocation_id)
+    node.service.enforcement.set_override(node.allocation_id, None)
     node.follow(CONFIG)
     assert (node.device.memory_limit_bytes, node.device.unaccounted_bytes) == (4 * GIB, GIB)
 
@@ -55,7 +55,7 @@ def test_a_charge_is_no_changed_limit(node: ChargedCore, caplog: pytest.LogCaptu
 
     node.charge(GIB)
     assert caplog.records == []  # the watch tells of it
-    node.service.set_override(node.allocation_id, Override(memory_bytes=3 * GIB))
+    node.service.enforcement.set_override(node.allocation_id, Override(memory_bytes=3 * GIB))
 
     assert [record.message for record in caplog.records] == ["limits changed"]
 

@@ -30,8 +30,8 @@ from deviceplugin.pages.state import (
 from deviceplugin.policy.devices.device_resources import Withheld
 from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.policy.devices.mig_layout import MigDifference
-from deviceplugin.policy.limits.raise_units import RaiseUnits
 from deviceplugin.policy.limits.resolver import DeviceOrigins, Origin, ResolvedLimits, Source
+from deviceplugin.policy.limits.rules import RaiseUnits
 from deviceplugin.watch.report import DamagedUsage, SeenProcess, WatchFindings
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
@@ -68,7 +68,7 @@ def service() -> Any:
     asked = ContainerLimits("a", Family.VGPU, (device,))
     core = Origin(Source.RULE, "limits[0] on line 4")
     origins = DeviceOrigins(core, Origin(Source.REQUEST), Origin(Source.SHARING))
-    resolved = ResolvedLimits(asked, asked, (origins,), RaiseUnits(), None, None, "request")
+    resolved = ResolvedLimits(asked, None, asked, (origins,), RaiseUnits(), None, None, "request")
     node = SimpleNamespace(
         mps_gpus=lambda: {"GPU-0": True},
         unhealthy={"GPU-1": "XID 79"},

@@ -42,9 +42,7 @@ def service() -> Service:
 
 @pytest.fixture
 def api(service: Service) -> ControlApi:
-    return ControlApi(
-        service.set, lambda allocation_id: service.set(allocation_id, None), lambda: REPORT
-    )
+    return ControlApi(service.set, lambda: REPORT)
 
 
 def ask(api: ControlApi, method: str, path: str, body: bytes = b"") -> TestResponse:

@@ -26,7 +26,7 @@ class Bytes:
 
 
 def body(sent: bytes, room: int = 1500) -> Body:
-    return Body(io.BufferedReader(io.BytesIO(sent)), LIMITS, Bytes(room))
+    return Body(io.BufferedReader(io.BytesIO(sent)), LIMITS, Bytes(room).take)
 
 
 @pytest.mark.parametrize(

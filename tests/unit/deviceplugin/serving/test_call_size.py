@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deviceplugin.serving.call_size import MOST, Size, too_many
+from deviceplugin.serving.call_body import MOST, Size, too_many
 from libvgpu._native import ffi, lib
 from support import IS_LONG
 

@@ -168,7 +168,7 @@ def test_what_nvml_cannot_tell_is_neither_charged_nor_ended(
     world: WatchWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(procfs, "end", lambda *_: pytest.fail("it may hold nothing"))
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(STRAY, None)
 
     world.look(5)
@@ -228,7 +228,7 @@ def test_a_mps_server_is_nobodys_and_another_stranger_is_told_of(
 
 def test_a_ledger_that_is_missing_accuses_nobody(world: WatchWorld) -> None:
     (world.allocations / "a" / "usage").unlink()  # no container can
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(KNOWN, 8 * GIB)
     world.look()
     assert world.messages == []
@@ -319,7 +319,7 @@ def test_a_container_gains_nothing_by_damaging_its_usage_now_and_then(
 
 
 def test_processes_with_files_from_before_are_not_accused(world: WatchWorld) -> None:
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     world.put(KNOWN, 4 * GIB, mounts=mount_line("/allocations/a/limits//deleted"))
 
     world.look()

@@ -25,7 +25,7 @@ KILLED = EventReason.BYPASSING_PROCESS_KILLED
 @pytest.fixture
 def victim(world: WatchWorld) -> Iterator[Victim]:
     """A process where the policy says `terminate`."""
-    world.watch.follow_policy(WatchPolicy.TERMINATE)
+    world.watch.policy = WatchPolicy.TERMINATE
     process = subprocess.Popen(["sleep", "60"])
     yield process
     process.kill()

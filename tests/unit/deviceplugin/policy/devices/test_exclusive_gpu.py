@@ -11,9 +11,8 @@ from deviceplugin.model.units import Half, unit_name
 from deviceplugin.policy.devices.exclusive_gpu import clients_most, is_exclusive, under_mps
 from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.policy.limits.asked import asked_limits
-from deviceplugin.policy.limits.raise_permission import not_permitted
-from deviceplugin.policy.limits.raise_units import RaiseRoom
 from deviceplugin.policy.limits.resolver import resolve
+from deviceplugin.policy.limits.rules import RaiseRoom, not_permitted
 from deviceplugin.policy.pairing import pairing
 from libvgpu.errors import AllocationRefused
 from libvgpu.limits import ComputeMode, Family

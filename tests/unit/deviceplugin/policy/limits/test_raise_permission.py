@@ -5,7 +5,7 @@ import pytest
 from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.limits.asked import asked_limits
-from deviceplugin.policy.limits.raise_permission import not_permitted
+from deviceplugin.policy.limits.rules import not_permitted
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from support.node.units import GIB, holding
 

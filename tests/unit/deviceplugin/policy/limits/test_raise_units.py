@@ -7,14 +7,14 @@ from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.policy.limits.asked import asked_on
-from deviceplugin.policy.limits.raise_units import (
+from deviceplugin.policy.limits.resolver import resolve
+from deviceplugin.policy.limits.rules import (
     RaiseRoom,
     RaiseUnits,
     room_on,
     taken_by,
     with_units,
 )
-from deviceplugin.policy.limits.resolver import resolve
 from libvgpu.limits import Family
 from support.node.units import GIB, holding, layout_of
 

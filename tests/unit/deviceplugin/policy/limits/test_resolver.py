@@ -8,8 +8,8 @@ from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.limit_rules import LimitRule
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.limits.asked import asked_limits
-from deviceplugin.policy.limits.raise_units import RaiseRoom, RaiseUnits
 from deviceplugin.policy.limits.resolver import Origin, ResolvedLimits, Source, resolve
+from deviceplugin.policy.limits.rules import RaiseRoom, RaiseUnits
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, Family
 from support.node.units import GIB, holding
 

@@ -1,4 +1,7 @@
-"""Spellings that NVIDIA's plugin reads and a strict decoder does not. Pure.
+"""The data of a config before it is decoded: flags come over it, and spellings become plain. Pure.
+
+Flags go into the data before that is checked, so that one check tells what is wrong with a value,
+wherever it comes from.
 
 NVIDIA's plugin turns YAML into JSON and decodes that with Go. There ``null`` means that a key is
 not set, ``4.0`` and ``4e0`` are whole numbers, and ``y`` and ``n`` are booleans. `as_written_out`
@@ -6,14 +9,13 @@ puts the plain spelling in the place of these, wherever a key takes it; what is 
 is, for the decoder to say.
 """
 
-import functools
 import re
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
 from msgspec import inspect
 
+from deviceplugin.model.agent_config import SaidFlag
 from libvgpu.places import Places
 
 _EXPONENT = re.compile(r"[-+]?(\.\d+|\d+(\.\d*)?)[eE][-+]?\d{1,3}")
@@ -23,52 +25,59 @@ _BOOLEANS = {"y": True, "Y": True, "n": False, "N": False}
 _MOST_WHOLE = float(1 << 53)
 
 
-def as_written_out(data: Any, section: type[msgspec.Struct], places: Places) -> Any:
-    """Returns the data of a ``section`` in plain spelling.
+def put_over(data: dict[str, Any], places: Places, said: Iterable[SaidFlag]) -> dict[str, Any]:
+    """Returns the file's data with flags over it, and notes who said them in ``places``."""
+    result = dict(data)
+    for flag in said:
+        *sections, last = flag.key.split(".")
+        section = result
+        for name in sections:
+            inner = section.get(name)
+            if inner is not None and not isinstance(inner, dict):
+                return data  # the file is wrong there, which its check will say
+            section[name] = section = dict(inner or {})
+        section[last] = flag.value
+        places.said_by[f"$.{flag.key}"] = flag.said_by
+    return result
+
+
+def as_written_out(
+    value: Any, kinds: Iterable[inspect.Type], places: Places, path: str = "$"
+) -> Any:
+    """Returns a value of the file, and all that is in it, in plain spelling.
 
     Args:
+        kinds: what the value may be.
         places: loses the places of keys that are not set, so that none seems to come from there.
+        path: of the value.
     """
-    return _walk(data, (_type_of(section),), "$", places)
-
-
-@functools.lru_cache(8)
-def _type_of(section: type[msgspec.Struct]) -> inspect.Type:
-    return inspect.type_info(section)
-
-
-def _walk(value: Any, kinds: Iterable[inspect.Type], path: str, places: Places) -> Any:
     if isinstance(value, dict):
         for kind in kinds:
             if isinstance(kind, inspect.StructType):
-                return _section(value, kind, path, places)
+                fields = {each.encode_name: each for each in kind.fields}
+                found = {}
+                for key, inner in value.items():
+                    at, known = f"{path}.{key}", fields.get(key)
+                    if known is None:
+                        found[key] = inner
+                    elif inner is None:
+                        places.lines.pop(at, None)
+                    else:
+                        found[key] = as_written_out(inner, _options(known.type), places, at)
+                return found
             if isinstance(kind, inspect.DictType):
-                inner = _options(kind.value_type)
-                return {k: _walk(v, inner, f"{path}.{k}", places) for k, v in value.items()}
+                each = _options(kind.value_type)
+                return {k: as_written_out(v, each, places, f"{path}.{k}") for k, v in value.items()}
     elif isinstance(value, list):
         for kind in kinds:
             if isinstance(kind, inspect.ListType):
-                inner = _options(kind.item_type)
-                return [_walk(v, inner, f"{path}[{i}]", places) for i, v in enumerate(value)]
+                each = _options(kind.item_type)
+                return [
+                    as_written_out(v, each, places, f"{path}[{i}]") for i, v in enumerate(value)
+                ]
     elif isinstance(value, (float, str)):
         return _scalar(value, {type(kind) for kind in kinds})
     return value
-
-
-def _section(
-    value: dict[str, Any], kind: inspect.StructType, path: str, places: Places
-) -> dict[str, Any]:
-    fields = {each.encode_name: each for each in kind.fields}
-    found = {}
-    for key, inner in value.items():
-        known = fields.get(key)
-        if known is None:
-            found[key] = inner
-        elif inner is None:
-            places.lines.pop(f"{path}.{key}", None)
-        else:
-            found[key] = _walk(inner, _options(known.type), f"{path}.{key}", places)
-    return found
 
 
 def _options(kind: inspect.Type) -> tuple[inspect.Type, ...]:

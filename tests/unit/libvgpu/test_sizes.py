@@ -6,15 +6,15 @@ from fractions import Fraction
 import pytest
 
 from libvgpu.errors import UsageError
-from libvgpu.quantities import (
+from libvgpu.sizes import (
     PERCENT_PATTERN,
     SIZE_PATTERN,
     Percent,
     Written,
+    format_size,
     parse_percent,
     parse_size,
 )
-from libvgpu.sizes import format_size
 
 GIB, MIB = 1 << 30, 1 << 20
 
