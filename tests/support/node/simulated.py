@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +14,7 @@ from deviceplugin.testing import AdmittedPod, ContainerManifest, PodManifest, St
 from libvgpu import region
 from libvgpu.limits import DeviceLimit
 from libvgpu.sim import Machine, Profile, parse_spec
-from support import warm
+from support import ROOT, warm
 from support.node.in_process import wait_until_lost
 from support.waiting import PATIENCE_S
 from support.warm_program import Program
@@ -38,6 +40,7 @@ class SimulatedNode:
         options: Sequence[str] = (),
         variables: Mapping[str, str] | None = None,
         program: Sequence[str] = ("-m", "deviceplugin"),
+        prefix: Sequence[str] = (),
     ) -> None:
         """Starts both, and waits until the resources are offered.
 
@@ -47,8 +50,9 @@ class SimulatedNode:
             options: of the agent, more than it always gets.
             variables: of its environment.
             program: what Python runs as the agent.
+            prefix: of the agent's command line.
         """
-        self.program = tuple(program)
+        self.program, self.prefix = tuple(program), tuple(prefix)
         self.base, self.run_dir, self.config = base, base / "r", base / "config.yaml"
         profiles = parse_spec(spec).profiles if isinstance(spec, str) else spec
         self.machine = Machine.create(profiles, base / "machine")
@@ -57,7 +61,7 @@ class SimulatedNode:
         self.config.write_text(config)
         self.kubelet = StandInKubelet(base / "k", seed=1, makes_pod_directories=True)
         self.kubelet.start()
-        self.agent: Program | None = None
+        self.agent: Program | subprocess.Popen[bytes] | None = None
         self.start_agent()
 
     def __enter__(self) -> Self:
@@ -80,14 +84,18 @@ class SimulatedNode:
         ]  # fmt: skip
         environment = self.machine.environment(os.environ) | self.variables
         with open(self.base / "log", "ab") as log:
-            self.agent = warm.start(words, environment, log)
+            if self.prefix:
+                command = [*self.prefix, sys.executable, *words]
+                self.agent = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=log)
+            else:
+                self.agent = warm.start(words, environment, log)
         if waits:
             self.kubelet.wait_for_resources(self.resources, PATIENCE_S)
 
     def stop_agent(self, number: int = signal.SIGTERM) -> int:
         """Ends the agent by a signal, and returns with which status it ended."""
         assert self.agent is not None
-        self.agent.send_signal(number)
+        self.agent.send_signal(signal.SIGKILL if self.prefix else number)
         status = self.agent.wait(PATIENCE_S)
         self.agent = None
         wait_until_lost(self.kubelet)

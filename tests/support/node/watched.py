@@ -96,10 +96,12 @@ def first_word(program: subprocess.Popen[str]) -> int:
 class WatchedNode(SimulatedNode):
     """One with containers, and programs in none."""
 
-    def __init__(self, base: Path, spec: str = "t4", config: str = CONFIG) -> None:
+    def __init__(
+        self, base: Path, spec: str = "t4", config: str = CONFIG, prefix: Sequence[str] = ()
+    ) -> None:
         self.containers: list[Contained] = []
         self.strangers: list[subprocess.Popen[str]] = []
-        super().__init__(base, spec, config)
+        super().__init__(base, spec, config, prefix=prefix)
 
     def contain(self, name: str, memory_gib: int = 4, core: int = 20) -> Contained:
         """Admits a pod of one container, and starts that."""

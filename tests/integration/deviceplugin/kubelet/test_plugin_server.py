@@ -4,6 +4,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,12 +107,14 @@ def test_containers_that_wait_at_their_start_leave_room_to_admit_pods(
     )
 
 
-def test_a_longest_name_is_served_in_a_directory_that_leaves_it_no_room() -> None:
+def test_a_longest_name_is_served_in_a_directory_that_leaves_it_no_room(
+    service: SlowStarts,
+) -> None:
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as folder:
         deep = Path(folder) / ("k" * 40)
         deep.mkdir()
-        offer = SimpleNamespace(name=f"nvidia.com/{'g' * 63}", state=SimpleNamespace(wake=list))
-        server = PluginServer(offer, deep)
+        offer = fraction_offer(service, Family.MPS, Half.CORE)  # type: ignore[arg-type]
+        server = PluginServer(replace(offer, name=f"nvidia.com/{'g' * 63}"), deep)
         server.start()
         try:
             assert server.socket.is_socket()

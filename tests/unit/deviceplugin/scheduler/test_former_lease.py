@@ -1,6 +1,7 @@
 """An upgrade from replicas that elect by a Lease which every node agent may write."""
 
 import random
+from pathlib import Path
 
 import pytest
 
@@ -23,7 +24,7 @@ class Replica:
     """A candidate, of this release or of an earlier one."""
 
     def __init__(self, cluster: "Cluster", name: str, is_new: bool = True) -> None:
-        self.api = ApiServer(name, 443, None)  # type: ignore[arg-type]
+        self.api = ApiServer(name, 443, Path("/nowhere"))
         self.name, self.where = name, self.api.where
         self.election = Election(
             self.api,

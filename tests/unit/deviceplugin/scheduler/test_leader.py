@@ -1,5 +1,6 @@
 """Which replica leads, on clocks that the test moves."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ class Replica:
 
     def __init__(self, name: str, now_s: float) -> None:
         self.now_s = now_s
-        self.api = ApiServer(name, 443, None)  # type: ignore[arg-type]
+        self.api = ApiServer(name, 443, Path("/nowhere"))
         self.where = self.api.where
         identity = Identity(name, f"{name}:8443")
         self.election = Election(self.api, WHERE, "lead", identity, lambda: self.now_s)
