@@ -21,7 +21,7 @@ from support.api_server.cluster_server import ClusterServer
 from support.node.doctor import Finding, doctor, of, put
 from support.node.fake_proc import UID, FakeProc, mount_line, pod_path
 from support.node.in_process import running_node
-from support.node.watched import HOLD, Contained, WatchedNode
+from support.node.watched import HOLD, Contained, WatchedNode, can_contain
 from support.waiting import wait_until
 from vgpuctl.agent_client import metrics_page
 from vgpuctl.doctor.image_checks import needed_glibc
@@ -43,6 +43,10 @@ int main(int count, char **paths) {
     return getchar() == EOF;
 }
 """
+
+
+#: For tests of programs in namespaces of their own.
+contained = pytest.mark.skipif(not can_contain(), reason="may not make namespaces")
 
 
 @pytest.fixture
@@ -92,6 +96,7 @@ IMAGES = {
 }
 
 
+@contained
 def test_images_in_which_the_shim_is_not(start: Start, mapper: Path, tmp_path: Path) -> None:
     node = start()
     for name in {name for files, _, _ in IMAGES.values() for name in files}:
@@ -129,6 +134,7 @@ def test_images_in_which_the_shim_is_not(start: Start, mapper: Path, tmp_path: P
     assert found() == []
 
 
+@contained
 def test_a_program_past_the_shim_and_one_with_it(start: Start) -> None:
     node = start()
     pod = node.contain("train")
@@ -142,6 +148,7 @@ def test_a_program_past_the_shim_and_one_with_it(start: Start) -> None:
     assert "its loader did not preload it" in found["message"]
 
 
+@contained
 def test_a_program_for_a_later_cuda_than_the_drivers(
     start: Start, mapper: Path, tmp_path: Path
 ) -> None:
@@ -165,6 +172,7 @@ def test_a_program_for_a_later_cuda_than_the_drivers(
         assert found(file) == []
 
 
+@contained
 def test_cgroups_that_name_no_pod_and_such_that_do(start: Start, tmp_path: Path) -> None:
     node = start()
     pod = node.contain("train")
@@ -211,6 +219,7 @@ def test_an_mps_daemon_in_a_pod(start: Start, tmp_path: Path) -> None:
     assert f"grep {UID}" in found["fix"]
 
 
+@contained
 def test_an_agent_without_the_nodes_pids(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     own_pids = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
@@ -268,6 +277,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
+@contained
 def test_an_ordinary_user_is_told_what_needs_root(start: Start) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
