@@ -132,7 +132,7 @@ class Percent:
 
 
 def parse_percent(written: Written) -> Percent | None:
-    """Returns the percentage that ``written`` stands for, None where it is none.
+    """Returns the percentage that ``written`` stands for, None if it is no percentage.
 
     What range is allowed depends on the value, so the caller checks it, and says what is allowed.
 
@@ -158,7 +158,7 @@ def _text(written: Written) -> tuple[str, str]:
 
 
 def _scale(unit: str) -> int | None:
-    """Returns how many bytes a unit is, None where it is none."""
+    """Returns how many bytes a unit has, None if the unit is unknown."""
     return _UNITS.get(unit) or _BINARY.get(unit.lower())
 
 

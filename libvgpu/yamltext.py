@@ -29,9 +29,9 @@ _TAG = "tag:yaml.org,2002:"
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """PyYAML's, but for numbers to base 60: ``1:2`` is a text, as for every later parser.
+    """PyYAML's loader without numbers to base 60: ``1:2`` is text, as in YAML 1.2.
 
-    MIG devices are called so.
+    MIG devices are named like that.
     """
 
 

@@ -3,8 +3,8 @@
 ``GET /v1/state`` gives the agent's state (`agent_state`), ``GET /v1/config`` every value of its
 config with where it comes from, ``GET /metrics`` what scrapers get; ``POST`` and ``DELETE`` of
 ``/v1/allocations/ID/override`` set an `Override` and take it back. Both answer with the limits
-before and after (`ChangedLimits`); what is not done is answered with a `Problem`: 400 for a request
-that is none, 404 for an allocation that is not there, 409 for a refusal.
+before and after (`ChangedLimits`). A request that fails is answered with a `Problem`: 400 if it
+cannot be read, 404 if no allocation has that ID, 409 if the change is refused.
 """
 
 import logging
@@ -49,8 +49,8 @@ class ControlApi:
         """Makes the application.
 
         Args:
-            set_override: puts values into force for an allocation, and takes them back where there
-                are none; raises VgpuError.
+            set_override: puts an override into force for an allocation, or with None removes the
+                allocation's override; raises VgpuError.
             state: what ``/v1/state`` says.
             config: what ``/v1/config`` says.
             metrics: the page of that name.

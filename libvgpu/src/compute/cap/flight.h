@@ -113,8 +113,8 @@ int64_t flight_late_ns(struct flight *flight, int64_t now_ns);
 /* The oldest batch still runs: charges it for as long as that has lasted by now. */
 void flight_charge_overdue(struct flight *flight, int64_t now_ns);
 
-/* Shows what is in flight to those who ask for the utilisation. Of what was in flight before, some
- * ran until now if `is_settled`. */
+/* Publishes how much work is in flight, for the GPU's utilisation. If `is_settled`, part of what was in
+ * flight before ran until now. */
 void flight_show(const struct flight *flight, bool is_settled, int64_t now_ns);
 
 /* Settles what is left of a context that is about to end, as estimated. */

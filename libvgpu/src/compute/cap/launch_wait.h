@@ -22,7 +22,7 @@ enum launch_wait {
     LAUNCH_WAIT_GPU,    /* enough is in flight, or this kind is to be measured first */
 };
 
-/* How one launch has waited so far; but for its beginning all zero at first. */
+/* How one launch has waited so far. At first all is zero except `since_ns`. */
 struct launch_wait_state {
     int64_t since_ns;
     int64_t order_ns;  /* for a peer, all in all */

@@ -48,7 +48,7 @@ Gpus = tuple[Gpu, ...]
 FOUND: dict[str, tuple[Gpus, Gpus, Gpus]] = {
     "as before": ((A, B), (A, B), (A, B)),
     "one comes": ((A,), (A, B), (A, B)),
-    "what is said anew of one holds": ((A,), (NEWER,), (NEWER,)),
+    "new values of a known GPU replace the old ones": ((A,), (NEWER,), (NEWER,)),
     "a memory that was told once stays known": ((A,), (SILENT,), (A,)),
     "a memory that is told becomes known": ((SILENT,), (A,), (A,)),
     "others keep their indexes while GPUs only go": ((A, B, C), at(B, C), (A, B, C)),
