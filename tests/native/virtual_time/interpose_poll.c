@@ -124,6 +124,19 @@ int ppoll(struct pollfd *files, nfds_t count, const struct timespec *wait, const
     return poll_until(files, count, until(wait ? to_ns(wait) : -1));
 }
 
+int __poll_chk(struct pollfd *files, nfds_t count, int wait_ms, size_t room)
+{
+    (void)room;
+    return poll(files, count, wait_ms);
+}
+
+int __ppoll_chk(struct pollfd *files, nfds_t count, const struct timespec *wait,
+                const sigset_t *mask, size_t room)
+{
+    (void)room;
+    return ppoll(files, count, wait, mask);
+}
+
 struct epoll_look {
     int file;
     struct epoll_event *events;
