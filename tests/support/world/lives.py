@@ -4,6 +4,7 @@ What the kinds hold in common is said by `histories`. The last kind has faults o
 and go; some minutes after they are over the node has to be as if there had been none.
 """
 
+import gc
 import os
 import subprocess
 import tempfile
@@ -117,6 +118,17 @@ def small_shim(patch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _rarely_collected() -> Iterator[None]:
+    """A world makes many objects and few circles: looking for them takes a twelfth of its life."""
+    before = gc.get_threshold()
+    gc.set_threshold(20_000, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
 def live(kind: Kind, seed: int) -> History:
     """Lives one life to its end.
 
@@ -126,6 +138,7 @@ def live(kind: Kind, seed: int) -> History:
     with (
         tempfile.TemporaryDirectory(prefix="vgpu-", dir=_FOLDER) as base,
         pytest.MonkeyPatch.context() as patch,
+        _rarely_collected(),
     ):
         history = kind(Path(base), seed, patch)
         node = history.node
