@@ -24,10 +24,7 @@ from .calls import Judgement, Node, NodesAsked, PreemptionAsked, Victims
 from .judging import Finding, judged
 from .quota_check import QuotaCheck
 from .template_view import template_view
-from .verdicts import Verdict, Verdicts, verdicts
-
-#: How many nodes are looked at together, and between two looks at the clock.
-_LOOK_EVERY = 500
+from .verdicts import NODES_AT_ONCE, Verdict, Verdicts, verdicts
 
 
 class NotAnswered(VgpuError):  # noqa: N818 - it is the call that is not answered
@@ -199,9 +196,9 @@ class Extender:
     def _views(
         self, names: Sequence[str], deadline_s: float
     ) -> Iterator[tuple[str, int, NodeView]]:
-        for start in range(0, len(names), _LOOK_EVERY):
+        for start in range(0, len(names), NODES_AT_ONCE):
             self.look_at_clock(deadline_s)
-            yield from self.cluster.views(names[start : start + _LOOK_EVERY])
+            yield from self.cluster.views(names[start : start + NODES_AT_ONCE])
 
     def _over(self, check: QuotaCheck | None, request: PodRequest, name: str) -> str | None:
         if check is None:

@@ -10,6 +10,7 @@ a look at the tables; two threads may find out the same at one time, and the ans
 
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 
 from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import PodRequest
@@ -24,6 +25,8 @@ from deviceplugin.scheduler.search.wishes import Wishes
 
 #: A score of 0 to 10, or why the pod cannot go to the node.
 Verdict = int | Refusal
+#: How many nodes are looked at together, and between two looks at a deadline.
+NODES_AT_ONCE = 500
 #: Answers that are kept in all; some 250 bytes each.
 MOST_ANSWERS = 160_000
 _NOBODY: tuple[int, Verdict] = (-1, 0)
@@ -77,7 +80,8 @@ class Verdicts:
         Args:
             domain: of the resources.
             default_policy: for nodes, where the pod wishes none.
-            nodes: name, revision and view; a view is another whenever its revision is.
+            nodes: name, revision and view; a view is another whenever its revision is. They may
+                end by an exception where the time is over: what was found until then is kept.
         """
         demand = demand_of(request, wishes, domain)
         if isinstance(demand, Refusal):
@@ -85,17 +89,12 @@ class Verdicts:
         policy = wishes.node_policy or default_policy
         known = self._table(demand, policy)
         found: dict[str, Verdict] = {}
-        unknown: list[tuple[str, int, NodeView]] = []
-        for name, revision, view in nodes:
-            was, answer = known.get(name, _NOBODY)
-            if was != revision:
-                unknown.append((name, revision, view))
-            found[name] = answer  # in the order of the nodes
-        if unknown:
-            answers = self._judge([view for _, _, view in unknown], demand, policy)
-            for (name, revision, _), answer in zip(unknown, answers, strict=True):
-                known[name] = (revision, answer)
-                found[name] = answer
+        remaining = iter(nodes)
+        try:
+            while some := list(islice(remaining, NODES_AT_ONCE)):
+                self._find_out(some, known, demand, policy)
+                found.update((name, known[name][1]) for name, _, _ in some)
+        finally:
             self._bound()
         return found
 
@@ -104,6 +103,23 @@ class Verdicts:
         """How many answers are kept."""
         with self._lock:
             return sum(map(len, self._known.values()))
+
+    def _find_out(
+        self,
+        nodes: Sequence[tuple[str, int, NodeView]],
+        known: dict[str, tuple[int, Verdict]],
+        demand: Demand,
+        policy: Placement,
+    ) -> None:
+        changed = [
+            (name, revision, view)
+            for name, revision, view in nodes
+            if known.get(name, _NOBODY)[0] != revision
+        ]
+        if changed:
+            answers = self._judge([view for _, _, view in changed], demand, policy)
+            for (name, revision, _), answer in zip(changed, answers, strict=True):
+                known[name] = (revision, answer)
 
     def _table(self, demand: Demand, policy: Placement) -> dict[str, tuple[int, Verdict]]:
         with self._lock:

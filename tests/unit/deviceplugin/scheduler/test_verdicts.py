@@ -1,7 +1,7 @@
 """Answers to questions that were asked before, and to many nodes at once, are those of a search."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from deviceplugin.model.fractional import Placement
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
-from deviceplugin.scheduler.answers.verdicts import Verdict, Verdicts, verdicts
+from deviceplugin.scheduler.answers.extender import NotAnswered
+from deviceplugin.scheduler.answers.verdicts import NODES_AT_ONCE, Verdict, Verdicts, verdicts
 from deviceplugin.scheduler.search.demand import Demand, demand_of
 from deviceplugin.scheduler.search.fit import Plan, Refusal, plan, plan_of
 from deviceplugin.scheduler.search.node_view import DRAINS, GpuRoom, NodeView
@@ -299,6 +300,25 @@ def test_what_no_node_can_give_needs_no_look_at_nodes() -> None:
     assert isinstance(found["a"], Refusal)
     assert not found["a"].resolvable
     assert not judge.asked
+
+
+def test_what_was_found_out_until_the_time_was_over_is_kept() -> None:
+    judge = Counting()
+    kept = Verdicts(most_answers=NODES_AT_ONCE, judge=judge)
+    nodes = [(f"n{n}", 1, node(f"n{n}", 100)) for n in range(3 * NODES_AT_ONCE)]
+
+    def until_the_time_is_over() -> Iterator[tuple[str, int, NodeView]]:
+        yield from nodes[:NODES_AT_ONCE]
+        raise NotAnswered("the time is over")
+
+    with pytest.raises(NotAnswered):
+        kept.of_nodes(pod(30, 4), NO_WISHES, DOMAIN, BINPACK, until_the_time_is_over())
+    assert len(judge.asked) == NODES_AT_ONCE
+    kept.of_nodes(pod(30, 4), NO_WISHES, DOMAIN, BINPACK, nodes[: NODES_AT_ONCE + 1])
+    assert len(judge.asked) == NODES_AT_ONCE + 1
+    with pytest.raises(NotAnswered):
+        kept.of_nodes(pod(40, 4), NO_WISHES, DOMAIN, BINPACK, until_the_time_is_over())
+    assert kept.count <= NODES_AT_ONCE
 
 
 def test_what_is_kept_is_bounded_and_the_oldest_question_goes_first() -> None:
