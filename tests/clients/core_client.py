@@ -141,8 +141,10 @@ def main() -> None:
         "captured_ms": timed_ms(stream, lambda: graph.launch(stream)),
         "defined_ms": timed_ms(stream, lambda: made.launch(stream)),
         "shared": shared(device, stream),
+        "bus_id": device.pci_bus_id,
     }
     assert (bytes_of(buffer, stream) == 5).all()
+    device.sync()
     print(json.dumps(seen))
 
 

@@ -7,6 +7,7 @@
 
 #include "array_mapping.h"
 #include "context_memory.h"
+#include "export_table.h"
 #include "external.h"
 
 static CUresult attach_failure(int error)
@@ -51,7 +52,6 @@ static CUresult begin_context(struct CUctx_st *context, struct driver_device *de
         sim_client_detach_idle(device->device);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    context->magic = MAGIC_CONTEXT; /* a primary one is not made by handle_new */
     context->device = device;
     context->flags = flags;
     context->id = __atomic_add_fetch(&driver.next_id, 1, __ATOMIC_RELAXED);
@@ -115,7 +115,6 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal)
     REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&driver.mutex);
-    device->primary.primary = true;
     wait_until_ended(&device->primary);
     if (device->primary.alive)
         call_takes_instead(0);
@@ -142,6 +141,12 @@ static CUresult drop_primary(CUdevice ordinal, bool all)
         result = CUDA_ERROR_INVALID_CONTEXT;
     else if (!all)
         primary->retained--;
+    if (result == CUDA_SUCCESS && primary->alive && (all || primary->retained == 0)) {
+        pthread_mutex_unlock(&driver.mutex); /* what is told of the end may call the driver */
+        context_storage_end(primary);
+        pthread_mutex_lock(&driver.mutex);
+        wait_until_ended(primary);
+    }
     if (result == CUDA_SUCCESS && primary->alive && (all || primary->retained == 0)) {
         primary->retained = 0;
         end_context(primary);
@@ -260,6 +265,7 @@ CUresult cuCtxDestroy_v2(CUcontext context)
     CALL_TAKES(cuCtxDestroy);
     DRIVER_CHECK();
     REFUSE_IF(!context_is_one(context) || context->primary, CUDA_ERROR_INVALID_CONTEXT);
+    context_storage_end(context);
     pthread_mutex_lock(&driver.mutex);
     CUresult result = context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
     if (result == CUDA_SUCCESS)

@@ -109,6 +109,7 @@ struct CUctx_st {
     struct CUstream_st legacy;     /* the default stream */
     struct CUstream_st per_thread; /* stands for the default streams of all threads */
     struct context_settings settings;
+    struct context_value *storage; /* what libraries keep with it (export_table.h) */
 };
 
 struct CUmemPoolHandle_st {

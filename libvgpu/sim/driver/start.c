@@ -138,11 +138,3 @@ CUresult cuGetErrorString(CUresult error, const char **text)
     *text = NULL;
     return CUDA_ERROR_INVALID_VALUE;
 }
-
-/* Private tables of NVIDIA's libraries (cudart and others): none is known here. */
-CUresult cuGetExportTable(const void **table, const CUuuid *id)
-{
-    INVALID_IF(!table || !id);
-    *table = NULL;
-    return CUDA_ERROR_NOT_FOUND;
-}

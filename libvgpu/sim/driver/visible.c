@@ -26,6 +26,9 @@ static void add_device(uint32_t index)
     device->device = sim_machine_device(driver.machine, index);
     device->identity = &device->device->header->identity;
     device->ordinal = driver.device_count++;
+    device->primary.magic = MAGIC_CONTEXT; /* a handle from now on, which no handle_new makes */
+    device->primary.device = device;
+    device->primary.primary = true;
     device->device->on_done = event_done;
     pool_initialise(&device->pool, device);
     device->current_pool = &device->pool;

@@ -107,6 +107,7 @@ def test_a_program_of_cuda_core(run: Run, place: tuple[str, ...]) -> None:
     seen = json.loads(run(place, python_of(12), CLIENTS / "core_client.py"))
 
     assert (seen["capability"], seen["processors"]) == ([9, 0], PROFILE.sm_count)
+    assert seen["bus_id"] == "0000:10:00.0"  # by the runtime API
     assert seen["shared"] == [True, 5]  # the importing process saw memory of another one, and what
     for name, kernels in (("launched", 1), ("captured", 4), ("defined", 1)):
         assert seen[f"{name}_ms"] >= KERNEL_MS * kernels, name
