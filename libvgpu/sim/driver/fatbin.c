@@ -10,9 +10,10 @@
  *            bytes when unpacked (8) at 56; then the payload
  *
  * Taken is machine code of the device's major version, the newest that is not newer, else the
- * newest PTX that is not newer. Payloads packed with LZ4 are unpacked; those packed with zstd are
- * passed over.
+ * newest PTX that is not newer. Payloads are packed with LZ4, which is unpacked here, or with zstd, for which
+ * the system's library is loaded: an image for which there is none is passed over.
  */
+#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -98,6 +99,24 @@ static uint64_t lz4_unpack(const uint8_t *at, uint64_t packed_bytes, uint8_t *ou
     return filled;
 }
 
+/* --- zstd, by the system's library --- */
+
+static size_t (*zstd_decompress)(void *out, size_t room, const void *packed, size_t packed_bytes);
+
+static void find_zstd(void)
+{
+    void *library = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library)
+        *(void **)&zstd_decompress = dlsym(library, "ZSTD_decompress");
+}
+
+static bool has_zstd(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_zstd);
+    return zstd_decompress != NULL;
+}
+
 /* How good an entry is for the device: 0 not at all. */
 static uint32_t worth(const struct entry *entry, uint32_t architecture)
 {
@@ -111,7 +130,7 @@ static uint32_t worth(const struct entry *entry, uint32_t architecture)
 static CUresult take(const struct entry *entry, const uint8_t *payload, const void **image,
                      uint64_t *image_bytes, void **owned)
 {
-    if (!(entry->flags & FLAG_LZ4)) {
+    if (!(entry->flags & (FLAG_LZ4 | FLAG_ZSTD))) {
         *image = payload;
         *image_bytes = entry->payload_bytes;
         return CUDA_SUCCESS;
@@ -124,7 +143,9 @@ static CUresult take(const struct entry *entry, const uint8_t *payload, const vo
     REFUSE_IF(!out, CUDA_ERROR_OUT_OF_MEMORY);
     *owned = out;
     *image = out;
-    *image_bytes = lz4_unpack(payload, entry->packed_bytes, out, entry->unpacked_bytes);
+    *image_bytes = entry->flags & FLAG_LZ4
+                       ? lz4_unpack(payload, entry->packed_bytes, out, entry->unpacked_bytes)
+                       : zstd_decompress(out, entry->unpacked_bytes, payload, entry->packed_bytes);
     return *image_bytes == entry->unpacked_bytes ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
 }
 
@@ -158,7 +179,8 @@ CUresult fatbin_choose(const void *bytes, uint64_t length, uint32_t architecture
                       entry.payload_bytes > left - entry.header_bytes,
                   CUDA_ERROR_INVALID_IMAGE);
         bool fits = worth(&entry, architecture) != 0;
-        if (fits && (entry.flags & FLAG_ZSTD || entry.payload_bytes < sizeof(uint32_t))) {
+        bool is_readable = !(entry.flags & FLAG_ZSTD) || (fits && has_zstd());
+        if (fits && (!is_readable || entry.payload_bytes < sizeof(uint32_t))) {
             passed_over = true;
         } else if (fits && worth(&entry, architecture) > worth(&best, architecture)) {
             best = entry;

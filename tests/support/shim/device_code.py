@@ -30,11 +30,11 @@ def _entry(kind: int, architecture: int, payload: bytes, flags: int, unpacked: i
 def fatbin(*images: tuple[int, int, bytes], flags: int = 0) -> bytes:
     """Returns a bundle of ``(kind, architecture, image)``.
 
-    With the flag ``LZ4`` each image is packed.
+    With the flag ``LZ4`` or ``ZSTD`` each image is packed.
     """
     entries = b""
     for kind, architecture, image in images:
-        payload = lz4_block(image) if flags & LZ4 else image
+        payload = lz4_block(image) if flags & LZ4 else zstd_frame(image) if flags & ZSTD else image
         entries += _entry(kind, architecture, payload, flags, len(image) if flags else 0)
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries
 
@@ -59,6 +59,12 @@ def lz4_block(image: bytes) -> bytes:
     low, further = _lz4_length(end - start - 1 - 4)
     head = bytes([high << 4 | low]) + more + image[: start + 1]
     return head + struct.pack("<H", 1) + further + tail
+
+
+def zstd_frame(image: bytes) -> bytes:
+    """Returns a frame of one raw block (RFC 8878, sections 3.1.1 and 3.1.1.2)."""
+    block = len(image) << 3 | 1
+    return struct.pack("<IBI", 0xFD2FB528, 0xA0, len(image)) + block.to_bytes(3, "little") + image
 
 
 def attribute(number: int, data: bytes) -> bytes:
