@@ -18,6 +18,7 @@ _DONE = {
     "VIRTUAL": "show the slice",
     "TIMED": "held to the cap",
     "SYNC": "end a measurement",
+    "POLL": "count as waiting",
     "CAPTURE": "known as captures",
     "LOOKUP": "hand out the hooks",
     "START": "start",

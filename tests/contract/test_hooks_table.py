@@ -13,7 +13,18 @@ from support.shim.symbols import exports
 
 SHIM = ROOT / "libvgpu/libvgpu.so"
 SIM = ROOT / "libvgpu/sim/lib"
-POLICIES = {"START", "LOOKUP", "CONTEXT", "CHARGED", "VIRTUAL", "TIMED", "SYNC", "CAPTURE", "PASS"}
+POLICIES = {
+    "START",
+    "LOOKUP",
+    "CONTEXT",
+    "CHARGED",
+    "VIRTUAL",
+    "TIMED",
+    "SYNC",
+    "POLL",
+    "CAPTURE",
+    "PASS",
+}
 LOADER = {"dlsym", "dlvsym"}  # exported in addition to the table
 LEAST_WORDS = 3
 

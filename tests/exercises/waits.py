@@ -12,6 +12,8 @@ from support.exercise.memory import Memory
 SLICE = {"core_percent": 50}
 MEASURES = True
 KERNEL_NS = 20_000
+LONG_NS = 5_000_000
+NOT_READY = 600
 WARM_UP_LAUNCHES = 20
 TRIES = 20
 IDLE_SECONDS = 0.005  # the share has room for prepaid launches again
@@ -118,3 +120,25 @@ def old_transfers(driver: Driver) -> None:
         sides = (array, 0, host) if "Hto" in symbol else (host, array, 0)
         driver.outdated(symbol, *sides, 64, *((None,) if "Async" in symbol else ()))
     memory.close()
+
+
+ASKS = ("cuStreamQuery", "cuStreamQuery_ptsz", "cuEventQuery")
+
+
+@exercise(*ASKS)
+def asks(driver: Driver) -> None:
+    """They answer as the driver does, however often."""
+    spin, event = Spin(driver, LONG_NS), c_void_p()
+    driver.check("cuEventCreate", byref(event), 0)
+    spin.blocks = 8  # another kind than the short one
+    spin.launch()
+    driver.check("cuEventRecord", event, spin.stream)
+    for symbol in ASKS:
+        for _ in range(LAUNCHES):
+            code = driver.call(symbol, event if symbol == "cuEventQuery" else spin.stream)
+            assert code == NOT_READY, f"{symbol} gave {code}"
+    spin.wait()
+    for symbol in ASKS:
+        driver.check(symbol, event if symbol == "cuEventQuery" else spin.stream)
+    driver.check("cuEventDestroy_v2", event)
+    spin.close()

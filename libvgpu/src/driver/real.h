@@ -23,6 +23,7 @@
 #define ROW_IF_VIRTUAL(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
 #define ROW_IF_TIMED(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
 #define ROW_IF_SYNC(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
+#define ROW_IF_POLL(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
 #define ROW_IF_CAPTURE(symbol, twin) EACH(symbol) TWIN_##twin(symbol)
 #define ROW_IF_PASS(symbol, twin)
 #define TWIN_none(symbol)
@@ -73,12 +74,10 @@
     CALL(cuLibraryGetKernelCount) \
     CALL(cuKernelGetName) \
     CALL(cuStreamIsCapturing) \
-    CALL(cuStreamQuery) \
     CALL(cuThreadExchangeStreamCaptureMode) \
     CALL(cuEventCreate) \
     CALL(cuEventDestroy_v2) \
     CALL(cuEventRecord) \
-    CALL(cuEventQuery) \
     CALL(cuEventElapsedTime)
 
 #define REAL_NVML_CALLS(CALL) \

@@ -86,6 +86,12 @@ static inline __attribute__((always_inline)) bool budget_take(const void *object
 /* The same wherever its kind is in the table. */
 bool budget_take_elsewhere(const void *object, uint64_t blocks, CUstream stream);
 
+/* How many launches were taken from what is prepaid now. */
+static inline uint64_t budget_launches(void)
+{
+    return (uint64_t)__atomic_load_n(&budget.word, __ATOMIC_RELAXED) % (1 << BUDGET_SHIFT);
+}
+
 /* ---- under the lock of `struct flight` ---- */
 
 /* Prepays launches, as far as the bounds above leave it; to be called behind a launch of a known kind. */

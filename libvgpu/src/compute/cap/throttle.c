@@ -166,14 +166,29 @@ void throttle_after(const struct launch *launch)
     lock_give_back(&flight->lock);
 }
 
+/* True where an arbiter was there at the last launch, for any device. */
+static bool is_arbitrated(void)
+{
+    for (uint32_t device = 0; device < region_device_count(); device++)
+        if (flights[device].window.state != WINDOW_NONE)
+            return true;
+    return false;
+}
+
+/* The program has waited for the GPU: for which, is not known. */
+static void count_stall(int64_t stalled_ns)
+{
+    for (uint32_t device = 0; device < region_device_count(); device++)
+        if (flights[device].window.state != WINDOW_NONE)
+            region_add(&region_shared(device)->stalled_ns, stalled_ns);
+}
+
 int64_t throttle_before_wait(void)
 {
-    bool is_arbitrated = false;
     if (region_open() != REGION_MAPPED)
         return 0;
     for (uint32_t device = 0; device < region_device_count(); device++) {
         struct flight *flight = flight_of(device);
-        is_arbitrated |= flight->window.state != WINDOW_NONE;
         if (!__atomic_load_n(&flight->timing.is_open, __ATOMIC_RELAXED) &&
             !budget_is_granted(device))
             continue;
@@ -182,17 +197,39 @@ int64_t throttle_before_wait(void)
         flight_close(flight, waiting_now_ns());
         lock_give_back(&flight->lock);
     }
-    return is_arbitrated ? waiting_now_ns() : 0;
+    return is_arbitrated() ? waiting_now_ns() : 0;
 }
 
 void throttle_after_wait(int64_t began_ns)
 {
     if (began_ns == 0 || region_open() != REGION_MAPPED)
         return;
-    int64_t stalled_ns = waiting_now_ns() - began_ns;
+    count_stall(waiting_now_ns() - began_ns);
+}
+
+/* What this process has launched so far, on all devices. */
+static uint64_t launches_so_far(void)
+{
+    uint64_t launches = budget_launches();
     for (uint32_t device = 0; device < region_device_count(); device++)
-        if (flights[device].window.state != WINDOW_NONE)
-            region_add(&region_shared(device)->stalled_ns, stalled_ns);
+        launches += __atomic_load_n(&region_counters(device)->launches, __ATOMIC_RELAXED);
+    return launches;
+}
+
+void throttle_asked_in_vain(void)
+{
+    static __thread struct {
+        int64_t at_ns; /* 0: never */
+        uint64_t launches;
+    } before;
+    if (region_open() != REGION_MAPPED || !is_arbitrated())
+        return;
+    int64_t now_ns = waiting_now_ns();
+    uint64_t launches = launches_so_far();
+    if (before.at_ns != 0 && before.launches == launches)
+        count_stall(now_ns - before.at_ns);
+    before.at_ns = now_ns;
+    before.launches = launches;
 }
 
 void throttle_forget_stream(CUstream stream)

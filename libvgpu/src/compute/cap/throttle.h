@@ -40,6 +40,11 @@ void throttle_after(const struct launch *launch);
 int64_t throttle_before_wait(void);
 void throttle_after_wait(int64_t began_ns);
 
+/* The program has asked whether the GPU is done, and it is not. If it has asked before, and nothing was launched
+ * since, the GPU had work of the program all the while: it waited. Ends no measurement, since programs ask between
+ * launches, too. */
+void throttle_asked_in_vain(void);
+
 /* A stream is about to be destroyed: what is measured on it ends here, while the driver knows it. */
 void throttle_forget_stream(CUstream stream);
 
