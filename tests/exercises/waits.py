@@ -2,7 +2,7 @@
 
 import ctypes
 import time
-from ctypes import byref, c_uint64, c_void_p
+from ctypes import byref, c_uint, c_uint64, c_void_p
 from typing import Any
 
 from support.exercise.driver import Driver, exercise
@@ -14,20 +14,30 @@ MEASURES = True
 KERNEL_NS = 20_000
 LONG_NS = 5_000_000
 NOT_READY = 600
+WAIT_VALUE_32 = 1  # CU_STREAM_MEM_OP_WAIT_VALUE_32
+NOTHING = ctypes.cast(ctypes.CDLL(None).getpid, c_void_p)  # a function that does nothing
 WARM_UP_LAUNCHES = 20
 TRIES = 20
 IDLE_SECONDS = 0.005  # the share has room for prepaid launches again
 LAUNCHES = 3
 
 
-def ends_budgets(driver: Driver, spin: Spin, symbol: str, *arguments: Any) -> None:
+def ends_budgets(
+    driver: Driver, spin: Spin, symbol: str, *arguments: Any, may_refuse: bool = False
+) -> None:
+    """Calls it, until it has ended a budget.
+
+    Args:
+        may_refuse: not every driver does it, and what it answers is its own business.
+    """
     for _ in range(TRIES):  # nothing is prepaid while the share is used up
         time.sleep(IDLE_SECONDS)
         before = driver.own().launches
         for _ in range(LAUNCHES):
             spin.launch()
         noted = driver.own().launches - before
-        driver.check(symbol, *arguments)
+        code = driver.call(symbol, *arguments)
+        assert code == 0 or may_refuse, f"{symbol} gave {code}"
         assert driver.own().launches - before == LAUNCHES
         if noted < LAUNCHES:  # prepaid ones are noted when their budget ends
             return
@@ -141,4 +151,78 @@ def asks(driver: Driver) -> None:
     for symbol in ASKS:
         driver.check(symbol, event if symbol == "cuEventQuery" else spin.stream)
     driver.check("cuEventDestroy_v2", event)
+    spin.close()
+
+
+class WordWait(ctypes.Structure):
+    """CUstreamBatchMemOpParams that wait for a word."""
+
+    _fields_ = (
+        ("operation", c_uint),
+        ("address", c_uint64),
+        ("value", c_uint64),
+        ("flags", c_uint),
+        ("rest", c_uint64 * 2),
+    )
+
+
+def _both(*names: str) -> tuple[str, ...]:
+    return tuple(f"{name}{twin}" for name in names for twin in ("", "_ptsz"))
+
+
+HOST_FUNCTIONS = _both("cuLaunchHostFunc", "cuStreamAddCallback")
+#: The first forms had to be switched on in the kernel module.
+OLD_WORD_WAITS = _both("cuStreamWaitValue32", "cuStreamWaitValue64", "cuStreamBatchMemOp")
+WORD_WAITS = _both("cuStreamWaitValue32_v2", "cuStreamWaitValue64_v2", "cuStreamBatchMemOp_v2")
+SEMAPHORES = _both("cuWaitExternalSemaphoresAsync")
+NEW_HOST_FUNCTIONS = _both("cuLaunchHostFunc_v2")
+
+
+def _warm(driver: Driver) -> Spin:
+    spin = Spin(driver, KERNEL_NS)
+    for _ in range(WARM_UP_LAUNCHES):
+        spin.launch()
+        spin.wait()
+    return spin
+
+
+@exercise(*HOST_FUNCTIONS, *SEMAPHORES)
+def stream_waits(driver: Driver) -> None:
+    """What a stream waits for is not measured with what is launched behind it."""
+    spin = _warm(driver)
+    for symbol in HOST_FUNCTIONS:
+        flags = (0,) if "Callback" in symbol else ()
+        ends_budgets(driver, spin, symbol, spin.stream, NOTHING, None, *flags)
+    for symbol in SEMAPHORES:
+        ends_budgets(driver, spin, symbol, None, None, 0, spin.stream, may_refuse=True)
+    spin.close()
+
+
+@exercise(*NEW_HOST_FUNCTIONS)
+def new_host_functions(driver: Driver) -> None:
+    spin = _warm(driver)
+    for symbol in NEW_HOST_FUNCTIONS:
+        ends_budgets(driver, spin, symbol, spin.stream, NOTHING, None, 0)
+    spin.close()
+
+
+@exercise(*OLD_WORD_WAITS)
+def old_word_waits(driver: Driver) -> None:
+    _word_waits(driver, OLD_WORD_WAITS, may_refuse=True)
+
+
+@exercise(*WORD_WAITS)
+def word_waits(driver: Driver) -> None:
+    _word_waits(driver, WORD_WAITS, may_refuse=False)
+
+
+def _word_waits(driver: Driver, symbols: tuple[str, ...], may_refuse: bool) -> None:
+    spin, memory = _warm(driver), Memory(driver)
+    word = memory.plain(bytes(8))
+    wait = WordWait(WAIT_VALUE_32, word, 0, 0)  # for 0 or more
+    for symbol in symbols:
+        what = (1, byref(wait)) if "Batch" in symbol else (word, 0)
+        ends_budgets(driver, spin, symbol, spin.stream, *what, 0, may_refuse=may_refuse)
+    spin.wait()
+    memory.close()
     spin.close()

@@ -349,6 +349,7 @@ void model_collective(CUstream stream, int kind, int64_t gpu_ns)
 
 void model_wait_word(CUstream stream, int word, int64_t value)
 {
+    throttle_before_wait(); /* as the hook does */
     gpu_submit(stream,
                (struct gpu_operation){GPU_WAIT, running->now_ns, .word = word, .value = value});
     model_pause(model_call_ns);

@@ -896,10 +896,12 @@ CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, uns
                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                    void **params);
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void *argument);
+CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *argument, unsigned int mode);
 VGPU_TWIN_PTSZ(cuLaunchKernel);
 VGPU_TWIN_PTSZ(cuLaunchKernelEx);
 VGPU_TWIN_PTSZ(cuLaunchCooperativeKernel);
 VGPU_TWIN_PTSZ(cuLaunchHostFunc);
+VGPU_TWIN_PTSZ(cuLaunchHostFunc_v2);
 
 /* streams and events */
 CUresult cuStreamCreate(CUstream *stream, unsigned int flags);

@@ -116,6 +116,8 @@ typedef struct CUmulticastObjectProp_st {
 /* ---- memory of other interfaces -------------------------------------------------------------- */
 
 typedef struct CUextMemory_st *CUexternalMemory;
+typedef struct CUextSemaphore_st *CUexternalSemaphore;
+typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
 
 typedef enum CUexternalMemoryHandleType_enum {
     CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1,
@@ -213,6 +215,10 @@ CUresult cuExternalMemoryGetMappedMipmappedArray(
     CUmipmappedArray *mipmap, CUexternalMemory memory,
     const CUDA_EXTERNAL_MEMORY_MIPMAPPED_ARRAY_DESC *description);
 CUresult cuDestroyExternalMemory(CUexternalMemory memory);
+CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,
+                                       const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *waits,
+                                       unsigned int count, CUstream stream);
+VGPU_TWIN_PTSZ(cuWaitExternalSemaphoresAsync);
 
 /* stream-ordered memory */
 CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool,

@@ -12,6 +12,13 @@ CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void *argument)
     return stream_call(stream, function, argument);
 }
 
+/* The form of CUDA 13.1 says how the driver's thread is to wait for such functions: ours has one way. */
+CUresult cuLaunchHostFunc_v2(CUstream stream, CUhostFn function, void *argument, unsigned int mode)
+{
+    INVALID_IF(mode > 1);
+    return cuLaunchHostFunc(stream, function, argument);
+}
+
 struct callback {
     CUstreamCallback function;
     CUstream handle;

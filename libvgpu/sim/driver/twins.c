@@ -24,6 +24,9 @@ TWIN(cuLaunchCooperativeKernel_ptsz,
                                shared_bytes, OWN(stream), params))
 TWIN(cuLaunchHostFunc_ptsz, (CUstream stream, CUhostFn function, void *argument),
      cuLaunchHostFunc(OWN(stream), function, argument))
+TWIN(cuLaunchHostFunc_v2_ptsz,
+     (CUstream stream, CUhostFn function, void *argument, unsigned int mode),
+     cuLaunchHostFunc_v2(OWN(stream), function, argument, mode))
 TWIN(cuStreamSynchronize_ptsz, (CUstream stream), cuStreamSynchronize(OWN(stream)))
 TWIN(cuStreamQuery_ptsz, (CUstream stream), cuStreamQuery(OWN(stream)))
 TWIN(cuStreamWaitEvent_ptsz, (CUstream stream, CUevent event, unsigned int flags),

@@ -2,19 +2,7 @@
  * not charged; but one on the stream of an open measurement would be measured with it, so it ends
  * that first. cuMemcpyDtoH, for which programs wait like for a synchronisation, is in
  * hook_launch.c. */
-#include "compute/cap/gate.h"
-#include "compute/cap/throttle.h"
-#include "hooks/hook.h"
-
-#define TRANSFER(symbol, arguments, values) \
-    VGPU_EXPORT CUresult symbol arguments \
-    { \
-        if (gate_is_open()) \
-            return real.symbol values; \
-        NEEDS(symbol); \
-        throttle_before_wait(); \
-        return real.symbol values; \
-    }
+#include "hooks/hook_measurement.h"
 
 #define TO_DEVICE (CUdeviceptr target, const void *source, size_t bytes)
 #define TO_DEVICE_ASYNC (CUdeviceptr target, const void *source, size_t bytes, CUstream stream)
@@ -22,12 +10,12 @@
 #define COPY_VALUES (target, source, bytes)
 #define COPY_ASYNC_VALUES (target, source, bytes, stream)
 
-TRANSFER(cuMemcpyHtoD_v2, TO_DEVICE, COPY_VALUES)
-TRANSFER(cuMemcpyHtoD_v2_ptds, TO_DEVICE, COPY_VALUES)
-TRANSFER(cuMemcpyHtoDAsync_v2, TO_DEVICE_ASYNC, COPY_ASYNC_VALUES)
-TRANSFER(cuMemcpyHtoDAsync_v2_ptsz, TO_DEVICE_ASYNC, COPY_ASYNC_VALUES)
-TRANSFER(cuMemcpyDtoHAsync_v2, TO_HOST_ASYNC, COPY_ASYNC_VALUES)
-TRANSFER(cuMemcpyDtoHAsync_v2_ptsz, TO_HOST_ASYNC, COPY_ASYNC_VALUES)
+ENDS_MEASUREMENT(cuMemcpyHtoD_v2, TO_DEVICE, COPY_VALUES)
+ENDS_MEASUREMENT(cuMemcpyHtoD_v2_ptds, TO_DEVICE, COPY_VALUES)
+ENDS_MEASUREMENT(cuMemcpyHtoDAsync_v2, TO_DEVICE_ASYNC, COPY_ASYNC_VALUES)
+ENDS_MEASUREMENT(cuMemcpyHtoDAsync_v2_ptsz, TO_DEVICE_ASYNC, COPY_ASYNC_VALUES)
+ENDS_MEASUREMENT(cuMemcpyDtoHAsync_v2, TO_HOST_ASYNC, COPY_ASYNC_VALUES)
+ENDS_MEASUREMENT(cuMemcpyDtoHAsync_v2_ptsz, TO_HOST_ASYNC, COPY_ASYNC_VALUES)
 
 #define TO_ARRAY(size) (CUarray target, size offset, const void *source, size bytes)
 #define TO_ARRAY_ASYNC(size) \
@@ -40,15 +28,15 @@ TRANSFER(cuMemcpyDtoHAsync_v2_ptsz, TO_HOST_ASYNC, COPY_ASYNC_VALUES)
 #define FROM_VALUES (target, source, offset, bytes)
 #define FROM_ASYNC_VALUES (target, source, offset, bytes, stream)
 
-TRANSFER(cuMemcpyHtoA, TO_ARRAY(unsigned int), TO_VALUES)
-TRANSFER(cuMemcpyHtoA_v2, TO_ARRAY(size_t), TO_VALUES)
-TRANSFER(cuMemcpyHtoA_v2_ptds, TO_ARRAY(size_t), TO_VALUES)
-TRANSFER(cuMemcpyHtoAAsync, TO_ARRAY_ASYNC(unsigned int), TO_ASYNC_VALUES)
-TRANSFER(cuMemcpyHtoAAsync_v2, TO_ARRAY_ASYNC(size_t), TO_ASYNC_VALUES)
-TRANSFER(cuMemcpyHtoAAsync_v2_ptsz, TO_ARRAY_ASYNC(size_t), TO_ASYNC_VALUES)
-TRANSFER(cuMemcpyAtoH, FROM_ARRAY(unsigned int), FROM_VALUES)
-TRANSFER(cuMemcpyAtoH_v2, FROM_ARRAY(size_t), FROM_VALUES)
-TRANSFER(cuMemcpyAtoH_v2_ptds, FROM_ARRAY(size_t), FROM_VALUES)
-TRANSFER(cuMemcpyAtoHAsync, FROM_ARRAY_ASYNC(unsigned int), FROM_ASYNC_VALUES)
-TRANSFER(cuMemcpyAtoHAsync_v2, FROM_ARRAY_ASYNC(size_t), FROM_ASYNC_VALUES)
-TRANSFER(cuMemcpyAtoHAsync_v2_ptsz, FROM_ARRAY_ASYNC(size_t), FROM_ASYNC_VALUES)
+ENDS_MEASUREMENT(cuMemcpyHtoA, TO_ARRAY(unsigned int), TO_VALUES)
+ENDS_MEASUREMENT(cuMemcpyHtoA_v2, TO_ARRAY(size_t), TO_VALUES)
+ENDS_MEASUREMENT(cuMemcpyHtoA_v2_ptds, TO_ARRAY(size_t), TO_VALUES)
+ENDS_MEASUREMENT(cuMemcpyHtoAAsync, TO_ARRAY_ASYNC(unsigned int), TO_ASYNC_VALUES)
+ENDS_MEASUREMENT(cuMemcpyHtoAAsync_v2, TO_ARRAY_ASYNC(size_t), TO_ASYNC_VALUES)
+ENDS_MEASUREMENT(cuMemcpyHtoAAsync_v2_ptsz, TO_ARRAY_ASYNC(size_t), TO_ASYNC_VALUES)
+ENDS_MEASUREMENT(cuMemcpyAtoH, FROM_ARRAY(unsigned int), FROM_VALUES)
+ENDS_MEASUREMENT(cuMemcpyAtoH_v2, FROM_ARRAY(size_t), FROM_VALUES)
+ENDS_MEASUREMENT(cuMemcpyAtoH_v2_ptds, FROM_ARRAY(size_t), FROM_VALUES)
+ENDS_MEASUREMENT(cuMemcpyAtoHAsync, FROM_ARRAY_ASYNC(unsigned int), FROM_ASYNC_VALUES)
+ENDS_MEASUREMENT(cuMemcpyAtoHAsync_v2, FROM_ARRAY_ASYNC(size_t), FROM_ASYNC_VALUES)
+ENDS_MEASUREMENT(cuMemcpyAtoHAsync_v2_ptsz, FROM_ARRAY_ASYNC(size_t), FROM_ASYNC_VALUES)

@@ -34,8 +34,8 @@ void throttle_before(struct launch *launch);
 /* After a launch that has a batch: tells when it began, or ends its measurement behind it. */
 void throttle_after(const struct launch *launch);
 
-/* Before the program waits for the GPU, or begins a capture: the pause that follows must not be
- * measured, and nothing prepaid may go into the capture. Returns what throttle_after_wait is to be
+/* Before the program waits for the GPU, has a stream wait for something else, or begins a capture: the pause
+ * that follows must not be measured, and nothing prepaid may go into the capture. Returns what throttle_after_wait is to be
  * told, once it has waited. */
 int64_t throttle_before_wait(void);
 void throttle_after_wait(int64_t began_ns);
