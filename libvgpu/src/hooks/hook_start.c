@@ -10,6 +10,7 @@ VGPU_EXPORT CUresult cuInit(unsigned int flags)
     if (!real_load_cuda() || real.cuInit == NULL)
         return CUDA_ERROR_NO_DEVICE;
     enum region_state state = region_open();
+    region_tell_if_absent(); /* here: a program that asks only NVML computes nothing */
     if (state == REGION_REFUSE)
         return CUDA_ERROR_NO_DEVICE; /* said why on stderr */
     if (state == REGION_MAPPED)

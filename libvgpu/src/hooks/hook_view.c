@@ -1,6 +1,6 @@
 /* Hooks that show the slice in place of the GPU: memory totals of the driver and of NVML. Whoever
- * only looks claims no slot. A GPU that the slice does not name has nothing, and where there should
- * be a slice and it cannot be read, no GPU has. */
+ * only looks claims no slot. A GPU that the slice does not name gives nothing, and where there should
+ * be a slice and it cannot be read, no GPU does. */
 #include "hooks/hook.h"
 #include "hooks/hook_nvml.h"
 #include "memory/contexts/reconcile.h"
@@ -9,6 +9,9 @@
 #include "slice/ledger.h"
 #include "slice/limits_file.h"
 #include "slice/region.h"
+
+/* All that a GPU shows which gives nothing, and all of it is used: tools divide by the total. */
+#define NOTHING_BYTES (2u << 20)
 
 /* What a program of this container should see of one device. */
 struct view {
@@ -33,7 +36,7 @@ static int shown_cuda_device(CUdevice device)
  * the GPU itself has left. After a lowered limit more is used than there is in all: so it says. */
 static struct view view_of(int device, uint64_t physical_free_bytes)
 {
-    struct view view = {0};
+    struct view view = {.total_bytes = NOTHING_BYTES, .used_bytes = NOTHING_BYTES};
     if (device < 0)
         return view;
     struct ledger ledger = region_ledger((uint32_t)device);

@@ -91,6 +91,16 @@ static enum region_state look(struct search *search, bool managed)
     return !search->is_told && absent ? REGION_NONE : REGION_REFUSE;
 }
 
+void region_tell_if_absent(void)
+{
+    static bool is_told; /* atomic */
+    if (region_open() == REGION_NONE && !__atomic_exchange_n(&is_told, true, __ATOMIC_RELAXED))
+        log_line(LOG_WARN,
+                 "there is no slice: VGPU_DIR is not set, and " MANAGED_DIRECTORY
+                 " has none; this process's GPU memory and GPU work are not limited; start it "
+                 "with `vgpuctl run`, or do not preload libvgpu.so");
+}
+
 enum region_state region_open(void)
 {
     enum region_state seen = __atomic_load_n(&state, __ATOMIC_ACQUIRE);

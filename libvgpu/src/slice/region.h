@@ -27,6 +27,9 @@ enum region_state {
 /* Looks for the files once and maps them. */
 enum region_state region_open(void);
 
+/* Says once a process on stderr that there is no slice, if so. */
+void region_tell_if_absent(void);
+
 /* True when the container runtime mounted this library: the environment then has no say. */
 bool region_is_managed(void);
 

@@ -17,6 +17,7 @@ from support.sim.driver import driver_version
 MIB = 1 << 20
 LIMIT = 256 * MIB
 OUT_OF_MEMORY = 2
+FULL = [2 * MIB, 2 * MIB, []]  # what gives nothing
 
 LOOK = """
 import json, os
@@ -73,12 +74,13 @@ def test_an_instance_shows_and_grants_its_limit(part: Slice) -> None:
     said = look(part, 1)
 
     assert (said["total"], said["granted"], said["code"]) == (total, LIMIT, OUT_OF_MEMORY)
-    assert said["nvml"] == [[0, 0, []], [0, 0, []], [total, total, [[True, total, 2, 0]]]]
+    assert said["nvml"] == [FULL, FULL, [total, total, [[True, total, 2, 0]]]]
 
 
 def test_an_instance_that_the_slice_does_not_name_gives_nothing(part: Slice) -> None:
+    total = LIMIT + part.machine.instances[1].profile.context_bytes
+
     said = look(part, 0)
 
-    assert (said["total"], said["retained"]) == (0, OUT_OF_MEMORY)
-    assert [used for _, used, _ in said["nvml"]] == [0, 0, 0]
-    assert said["nvml"][:2] == [[0, 0, []]] * 2
+    assert (said["total"], said["retained"]) == (FULL[0], OUT_OF_MEMORY)
+    assert said["nvml"] == [FULL, FULL, [total, 0, []]]

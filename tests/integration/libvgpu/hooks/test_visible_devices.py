@@ -21,6 +21,7 @@ from support.sim.driver import driver_version, library_of
 MIB = 1 << 20
 LIMITS = (256 * MIB, 512 * MIB, 768 * MIB)
 GPUS = 4  # the slice names all but the last
+FULL = [2 * MIB, 2 * MIB, 0]  # what such a GPU shows: no total that a monitor cannot divide by
 OUT_OF_MEMORY, NOT_INITIALIZED, INVALID_DEVICE = 2, 3, 101
 
 PRELUDE = """
@@ -117,7 +118,7 @@ def test_each_limit_holds_on_its_gpu_in_any_order(
     ]
     used = [LIMITS[i] if i in order else 0 for i in range(len(LIMITS))]
     free = [limit - bytes_ for limit, bytes_ in zip(LIMITS, used, strict=True)]
-    assert said["nvml"] == [*map(list, zip(LIMITS, used, free, strict=True)), [0, 0, 0]]
+    assert said["nvml"] == [*map(list, zip(LIMITS, used, free, strict=True)), FULL]
     assert said["processes"] == [*([bytes_] if bytes_ else [] for bytes_ in used), []]
     assert [books.memory_used_bytes for books in part.machine.books()] == [0] * GPUS
 
@@ -141,7 +142,7 @@ say([int(context), int(made), check(driver.cuDeviceTotalMem(3)), shown()[3],
         said = run(part, code)
         stranger.kill()
 
-    assert said == [OUT_OF_MEMORY, OUT_OF_MEMORY, 0, [0, 0, 0], [], 0, 0]
+    assert said == [OUT_OF_MEMORY, OUT_OF_MEMORY, FULL[0], FULL, [], 0, 0]
 
 
 def offset_in_driver(machine: Machine, symbol: str) -> int:
@@ -174,7 +175,7 @@ except CudaError as error:
 say([check(driver.cuMemGetInfo()), int(driver.cuMemAlloc(1)[0]), launched])
 """
 
-    assert run(part, code) == [[0, 0], OUT_OF_MEMORY, INVALID_DEVICE]
+    assert run(part, code) == [[0, FULL[0]], OUT_OF_MEMORY, INVALID_DEVICE]
 
 
 def test_contexts_of_two_gpus_at_once_keep_their_memory_apart(part: Slice) -> None:
@@ -213,7 +214,7 @@ check(driver.cuMemFree(far))  # another GPU's memory
 say([possible, [m[1] for m in shown()], int(driver.cuMemAlloc(255 << 20)[0])])
 """
 
-    assert run(part, code, "1,0") == [1, [0, 2 * MIB, 0, 0], 0]
+    assert run(part, code, "1,0") == [1, [0, 2 * MIB, 0, FULL[1]], 0]
 
 
 def test_a_child_forked_after_the_driver_was_initialised_takes_nothing_until_it_starts_anew(
@@ -244,6 +245,6 @@ say([[m[1] for m in shown()], listed()])
 
     forked, started, after, own = run(part, code, "2,0,1", {"ANEW": PRELUDE + anew})
 
-    assert forked == [[NOT_INITIALIZED, NOT_INITIALIZED], [0, 0, 5 * MIB, 0], [[]] * GPUS]
-    assert started == [[3 * MIB, 0, 5 * MIB, 0], [[3 * MIB], [], [], []]]
-    assert (after, own) == ([0, 0, 5 * MIB, 0], [[], [], [5 * MIB], []])
+    assert forked == [[NOT_INITIALIZED, NOT_INITIALIZED], [0, 0, 5 * MIB, FULL[1]], [[]] * GPUS]
+    assert started == [[3 * MIB, 0, 5 * MIB, FULL[1]], [[3 * MIB], [], [], []]]
+    assert (after, own) == ([0, 0, 5 * MIB, FULL[1]], [[], [], [5 * MIB], []])

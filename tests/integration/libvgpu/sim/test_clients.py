@@ -14,9 +14,12 @@ from typing import Any
 
 import pytest
 
-from libvgpu.sim import PROFILES
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.region import create
+from libvgpu.sim import PROFILES, Machine
 from support import ROOT
 from support.ended import run_to_end
+from support.shim.slices import Slice
 
 CLIENTS = ROOT / "tests/clients"
 PROFILE = PROFILES["h100-80g"]
@@ -159,3 +162,24 @@ def test_nvitop(run: Run, place: tuple[str, ...]) -> None:
     assert "CUDA Driver Version: 13.0" in said
     assert f"{used_mib}MiB / {total}" in said
     assert re.search(rf"\b\d+ C +\S+ +{used_mib}MiB ", said)
+
+
+@pytest.mark.parametrize(
+    ("monitor", "memory"),
+    [
+        (("gpustat", "--no-color"), "2 /     2 MB"),
+        (("nvitop", "-1", "--no-unicode"), "2.00MiB / 2.00MiB"),
+    ],
+    ids=["gpustat", "nvitop"],
+)
+def test_monitors_show_a_gpu_outside_the_slice_as_full(
+    machine: Machine, tmp_path: Path, monitor: tuple[str, ...], memory: str
+) -> None:
+    stranger = DeviceLimit("GPU-00000000-0000-0000-0000-000000000000", GIB)
+    create(tmp_path / "slice", ContainerLimits("other", Family.VGPU, (stranger,)))
+    part = Slice(machine, tmp_path / "slice")
+
+    done = run_to_end([tool(monitor[0]), *monitor[1:]], env=part.environment())
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert memory in done.stdout

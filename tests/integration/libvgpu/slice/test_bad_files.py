@@ -256,15 +256,27 @@ def test_a_usage_file_with_holes_is_allocated_before_use(part: Slice, talk: Talk
     assert path.stat().st_blocks * 512 >= size
 
 
-def test_a_shim_that_nobody_told_of_a_slice_is_inert(part: Slice, talk: Talk) -> None:
+NO_SLICE = (
+    "libvgpu: there is no slice: VGPU_DIR is not set, and /run/vgpu has none; this process's GPU "
+    "memory and GPU work are not limited; start it with `vgpuctl run`, or do not preload "
+    "libvgpu.so\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("level", "said"), [("", NO_SLICE), ("warn", NO_SLICE), ("error", "")], ids=str
+)
+def test_a_shim_that_nobody_told_of_a_slice_is_inert_and_says_so_once(
+    part: Slice, talk: Talk, level: str, said: str
+) -> None:
     own = Path("/run/vgpu")
     if (own.is_dir() and not os.access(own, os.X_OK)) or (own / "limits").exists():
         pytest.skip("this machine has a slice of its own, or hides whether it has")
-    program = talk(part, VGPU_DIR="")
+    program = talk(part, VGPU_DIR="", VGPU_LOG=level)
 
-    assert program.ask("init") == 0
+    assert (program.ask("init"), program.ask("init")) == (0, 0)
     assert program.ask(f"alloc {4 * LIMIT}") == 0
-    assert program.end() == (0, "")
+    assert program.end() == (0, said)
 
 
 def test_a_folder_named_relatively_survives_a_change_of_folder(
