@@ -61,6 +61,8 @@ class Calibration:
     streams_bytes: int
     streams_per_step: int
     local_memory: bool
+    local_step_bytes: int
+    local_slack_bytes: int
     heap_bytes: int
     call_ns: tuple[int, ...]
     cold_call_ns: tuple[int, ...]
@@ -106,6 +108,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     streams_bytes: tuple[_Bytes, _Source]
     streams_per_step: tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 20)], _Source]
     local_memory: tuple[bool, _Source]
+    local_step_bytes: tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 20)], _Source]
+    local_slack_bytes: tuple[_Bytes, _Source]
     heap_bytes: tuple[_Bytes, _Source]
     call_ns: dict[str, tuple[_Ns, _Source]]
     cold_call_ns: dict[str, tuple[_Ns, _Source]] = {}

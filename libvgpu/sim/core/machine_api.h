@@ -47,6 +47,8 @@ struct sim_calibration {
     uint64_t streams_bytes;       /* what each `streams_per_step` streams take, kept afterwards */
     uint32_t streams_per_step;
     uint32_t local_memory;       /* 1: the first launch that needs it takes local memory */
+    uint32_t local_step_bytes;   /* to which what each thread needs is rounded up */
+    uint64_t local_slack_bytes;  /* growths of up to so much in all take nothing */
     uint64_t heap_bytes;         /* taken by the first kernel that allocates, beyond its limit */
     uint32_t call_ns[SIM_CALLS]; /* of the host, by enum sim_call: each call takes at least this */
     uint32_t cold_call_ns[SIM_CALLS]; /* and so much longer where it is cold */

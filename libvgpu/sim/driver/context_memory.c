@@ -88,10 +88,14 @@ CUresult context_resize_stacks(struct CUctx_st *context, uint64_t stack_bytes)
 /* Local memory only grows by launches. */
 static CUresult take_local(struct CUctx_st *context, uint32_t local_bytes)
 {
-    uint64_t bytes = bytes_of_stacks(context, local_bytes);
+    const struct sim_calibration *calibration = calibration_of(context);
+    uint64_t steps =
+        ((uint64_t)local_bytes + calibration->local_step_bytes - 1) / calibration->local_step_bytes;
+    uint64_t bytes = bytes_of_stacks(context, steps * calibration->local_step_bytes);
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&buffers_mutex);
-    if (bytes > context_settings_of(context)->buffer_bytes[CONTEXT_BUFFER_STACKS])
+    uint64_t taken_bytes = context_settings_of(context)->buffer_bytes[CONTEXT_BUFFER_STACKS];
+    if (bytes > taken_bytes + calibration->local_slack_bytes)
         result = resize_locked(context, CONTEXT_BUFFER_STACKS, bytes);
     pthread_mutex_unlock(&buffers_mutex);
     return result;

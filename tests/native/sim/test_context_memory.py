@@ -145,6 +145,20 @@ say(value=[steps, refused, both - grew()])
     assert seen[2] == 3072 * THREADS + 518 * MIB
 
 
+def test_local_memory_may_be_rounded_and_have_slack(tmp_path: Path) -> None:
+    machine = measured_machine(tmp_path, local_step_bytes=512, local_slack_bytes=256 * MIB)
+    code = """
+steps = []
+for bytes in (1040, 1536, 2049, 3072, 4096):
+    assert launch(local(bytes)) == 0
+    steps.append(grew())
+say(value=steps)
+"""
+    seen = said_by(machine, KERNELS + code)
+
+    assert seen == [0, 0, 1536 * THREADS, 1536 * THREADS, 3072 * THREADS]
+
+
 @pytest.mark.parametrize(
     "form", ["cuLaunchKernel_ptsz", "cuLaunchKernelEx", "cuLaunchCooperativeKernel", "cuLaunchGrid"]
 )

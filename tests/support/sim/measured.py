@@ -30,9 +30,13 @@ def shown_launch(name: str) -> dict[str, Any]:
     return row
 
 
-def measured_machine(folder: Path, count: int = 1) -> Machine:
-    """Makes a machine of H100s that give memory as measured; calls cost the host nothing."""
-    calibration = find_calibration("h100").without_call_costs()
+def measured_machine(folder: Path, count: int = 1, **figures: Any) -> Machine:
+    """Makes a machine of H100s that give memory as measured; calls cost the host nothing.
+
+    Args:
+        figures: of the calibration, in place of what was measured.
+    """
+    calibration = replace(find_calibration("h100").without_call_costs(), **figures)
     profile = replace(PROFILES["h100-80g"], calibration=calibration)
     return Machine.create([profile] * count, folder / "measured", driver_version())
 

@@ -16,7 +16,7 @@
 struct local_growth {
     CUcontext context; /* NULL: nothing was begun */
     uint64_t bytes_a_thread;
-    bool is_sampled; /* whether the device takes anything is not known yet */
+    bool is_sampled; /* it will be seen whether the device took anything */
     uint64_t grown_bytes, own_bytes, charge_count;
 };
 

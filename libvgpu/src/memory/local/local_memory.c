@@ -18,6 +18,7 @@
 #include "vgpu/contract.h"
 
 #define ACCOUNTS 256
+#define JUDGED_BYTES ((uint64_t)64 << 20) /* less may be rounded away, or slack */
 
 struct account {
     CUcontext context;     /* NULL: unused */
@@ -28,13 +29,17 @@ struct account {
     uint32_t in_flight;    /* launches between begin and end */
 };
 
-enum taking { TAKING_UNKNOWN, TAKES_NOTHING, TAKES };
-
 static struct account accounts[ACCOUNTS];
 static int account_end;        /* all behind are unused */
 static uint32_t account_count; /* atomic */
-/* At launches. A forked child's devices are the same. */
-static enum taking taking[VGPU_MAX_DEVICES];
+/* What launches take of a device, as NVML shows it. One that took nothing tells of those that need no
+ * more, and only when a second one agrees: the driver may have slack. A forked child's devices are the
+ * same. */
+static struct taking {
+    bool is_seen;         /* a launch took memory: all do */
+    uint64_t idle_bytes;  /* a thread: twice so much, or more, took nothing */
+    uint64_t doubt_bytes; /* once */
+} takings[VGPU_MAX_DEVICES];
 
 void local_memory_after_fork(void)
 {
@@ -59,8 +64,8 @@ static bool may_grow(const struct local_function *function, const struct account
 {
     int device = account->charge.device;
     bool is_asked = function->context != NULL || (function->asked >> device & 1) != 0;
-    return taking[device] != TAKES_NOTHING &&
-           (!is_asked || function->bytes_a_thread > account->taken_bytes);
+    return !is_asked || (function->bytes_a_thread > takings[device].idle_bytes &&
+                         function->bytes_a_thread > account->taken_bytes);
 }
 
 static const struct gate_pending pending_work = {local_functions_any_pending,
@@ -229,7 +234,7 @@ static CUresult reserve(struct local_growth *growth, struct account *account)
     if (!region_claim())
         return CUDA_ERROR_OUT_OF_MEMORY;
     growth->grown_bytes = wanted_bytes - charge->bytes;
-    growth->is_sampled = taking[charge->device] == TAKING_UNKNOWN &&
+    growth->is_sampled = !takings[charge->device].is_seen && growth->grown_bytes >= JUDGED_BYTES &&
                          reconcile_own_bytes((uint32_t)charge->device, &growth->own_bytes);
     CUresult result = charge_resize(charge, wanted_bytes);
     growth->charge_count = own_charges(charge->device);
@@ -242,7 +247,7 @@ static CUresult begin(struct local_growth *growth, CUcontext context)
     contexts_lock();
     struct account *account = find_or_make(context);
     if (account != NULL && growth->bytes_a_thread > account->taken_bytes &&
-        taking[account->charge.device] != TAKES_NOTHING) {
+        growth->bytes_a_thread > takings[account->charge.device].idle_bytes) {
         result = reserve(growth, account);
         growth->context = result == CUDA_SUCCESS ? context : NULL;
         account->in_flight += result == CUDA_SUCCESS;
@@ -272,15 +277,26 @@ CUresult local_memory_begin_graph(struct local_growth *growth, uint64_t bytes_a_
     return begin(growth, context);
 }
 
-/* Whether the device takes anything at launches, where that can be told: no other thread of this
- * process took memory or gave it back meanwhile. Code that is loaded with the launch is little. */
-static void measure(const struct local_growth *growth, int device)
+/* Whether the launch took what was reserved for it. It did, unless the contrary is seen: no other thread
+ * of this process took memory or gave it back meanwhile. Code that is loaded with the launch is little. */
+static bool measure(const struct local_growth *growth, int device)
 {
     uint64_t own_bytes;
-    if (growth->is_sampled && own_charges(device) == growth->charge_count &&
-        reconcile_own_bytes((uint32_t)device, &own_bytes))
-        taking[device] =
-            own_bytes < growth->own_bytes + growth->grown_bytes / 2 ? TAKES_NOTHING : TAKES;
+    struct taking *taking = &takings[device];
+    if (!growth->is_sampled || own_charges(device) != growth->charge_count ||
+        !reconcile_own_bytes((uint32_t)device, &own_bytes))
+        return true;
+    if (own_bytes >= growth->own_bytes + growth->grown_bytes / 2) {
+        *taking = (struct taking){.is_seen = true};
+        return true;
+    }
+    if (growth->bytes_a_thread > taking->doubt_bytes) {
+        taking->idle_bytes = taking->doubt_bytes;
+        taking->doubt_bytes = growth->bytes_a_thread;
+    } else if (growth->bytes_a_thread > taking->idle_bytes) {
+        taking->idle_bytes = growth->bytes_a_thread;
+    }
+    return false;
 }
 
 CUresult local_memory_end(struct local_growth *growth, CUresult result)
@@ -291,9 +307,7 @@ CUresult local_memory_end(struct local_growth *growth, CUresult result)
     struct account *account = find(growth->context);
     if (account != NULL && account->in_flight > 0) {
         account->in_flight--;
-        if (result == CUDA_SUCCESS)
-            measure(growth, account->charge.device);
-        if (result == CUDA_SUCCESS && taking[account->charge.device] != TAKES_NOTHING &&
+        if (result == CUDA_SUCCESS && measure(growth, account->charge.device) &&
             growth->bytes_a_thread > account->taken_bytes)
             account->taken_bytes = growth->bytes_a_thread;
         if (account->in_flight == 0)

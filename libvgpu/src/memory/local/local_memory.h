@@ -5,9 +5,10 @@
  *
  * What it takes beyond what every context has from its beginning is one charge of the context, of
  * stack limit and launches together. A launch of a function that is pending (local_functions.h)
- * reserves what it needs more. Whether a device takes it then, NVML's figure of this process says
- * after the first such launch; one that takes nothing is not charged for launches. Where nobody can
- * tell, what was computed stands.
+ * reserves what it needs more. NVML's figure of this process shows after the first such launches
+ * whether the device takes it then. What took nothing is not charged; once that was seen twice, nothing
+ * is reserved for functions that need no more. A larger one is judged again. Where nobody can tell, and
+ * for growths of less than 64 MiB, what was computed stands.
  *
  * What a function needs is asked of the driver when it is handed out, which has loaded it by then. A
  * kernel of a library may not be loaded yet, and asking would load it: it is asked just before its

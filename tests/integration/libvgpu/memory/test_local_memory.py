@@ -278,14 +278,21 @@ print(launch(large)); look("launched")
     assert grown(looks, "launched") == LARGE
 
 
-def test_a_device_that_takes_none_at_launches_is_not_charged_for_them(
+def test_what_a_device_takes_none_of_at_launches_is_not_charged(
     costly_machine: Machine, slice_of: SliceOf
 ) -> None:
-    part = slice_of(costly_machine, memory_bytes=70 * GIB)
+    part = slice_of(costly_machine, memory_bytes=40 * GIB)
     code = """
 look("none")
 large = local(128 << 10)
 print(launch(large)); look("first")
+held = check(driver.cuMemAlloc(20 << 30)); look("held")
+print(launch(large)); look("reserved")
+check(driver.cuMemFree(held))
+print(launch(large)); look("second")
+held = check(driver.cuMemAlloc(20 << 30))
+print(launch(large), launch(local(64 << 10))); look("settled")
+check(driver.cuMemFree(held))
 print(launch(local(130 << 10))); look("more")
 set_stack(2048); look("set")
 print(launch(large)); look("again")
@@ -293,10 +300,88 @@ print(launch(large)); look("again")
 
     looks, words = walk(part, START + code)
 
-    assert set(words) == {"0"}
+    assert words == ["0", "2", "0", "0", "0", "0", "0"], "one look is no verdict, two are one"
     assert_exact(looks)
     assert grown(looks, "more") == 0
     assert grown(looks, "again") == grown(looks, "set") == 1024 * THREADS
+
+
+@pytest.mark.parametrize("launches", [1, 2, 3])
+@pytest.mark.parametrize("core_percent", [100, 50])
+def test_what_slack_absorbs_says_nothing_of_a_kernel_that_needs_more(
+    tmp_path: Path, slice_of: SliceOf, launches: int, core_percent: int
+) -> None:
+    machine = measured_machine(tmp_path, local_slack_bytes=256 << 20)
+    part = slice_of(machine, memory_bytes=8 * GIB, core_percent=core_percent)
+    code = f"""
+look("none")
+absorbed, middle, large = local(1536), local(16 << 10), local(128 << 10)
+for _ in range({launches}): assert launch(absorbed) == 0
+look("absorbed")
+print(launch(large)); look("refused")
+print(launch(middle)); look("middle")
+print(launch(large), launch(absorbed)); look("refused_again")
+"""
+
+    looks, words = walk(part, START + code)
+
+    assert words == ["2", "0", "2", "0"]
+    assert_exact(looks)
+    assert grown(looks, "refused") == 0
+    assert grown(looks, "refused_again") == grown(looks, "middle") == (15 << 10) * THREADS
+
+
+def test_a_device_that_took_some_after_all_is_charged_as_computed_again(
+    tmp_path: Path, slice_of: SliceOf
+) -> None:
+    machine = measured_machine(tmp_path, local_slack_bytes=256 << 20)
+    part = slice_of(machine, memory_bytes=8 * GIB)
+    code = """
+absorbed, middle = local(1536), local(16 << 10)
+for _ in range(3): assert launch(absorbed) == 0
+assert launch(middle) == 0
+other = check(create_context())
+look("none")
+assert launch(local(1536)) == 0
+look("absorbed")
+"""
+
+    looks, _ = walk(part, START + code)
+
+    assert grown(looks, "absorbed") == 512 * THREADS
+
+
+def test_a_growth_of_less_than_64_mib_is_charged_whatever_nvml_shows(
+    tmp_path: Path, slice_of: SliceOf
+) -> None:
+    part = slice_of(measured_machine(tmp_path, local_slack_bytes=256 << 20), memory_bytes=4 * GIB)
+    code = """
+look("none")
+print(launch(local(1200)), launch(local(128 << 10))); look("small")
+"""
+
+    looks, words = walk(part, START + code)
+
+    assert words == ["0", "2"]
+    assert grown(looks, "small") == pytest.approx(176 * THREADS, abs=2 << 20)
+    assert looks["small"].taken_bytes == looks["none"].taken_bytes
+
+
+def test_what_rounding_adds_is_charged_at_the_next_quiet_moment(
+    tmp_path: Path, slice_of: SliceOf
+) -> None:
+    part = slice_of(measured_machine(tmp_path, local_step_bytes=4096), memory_bytes=4 * GIB)
+    code = """
+look("none")
+for bytes in (1040, 2048, 4096):
+    assert launch(local(bytes)) == 0
+    check(driver.cuMemFree(check(driver.cuMemAlloc(4 << 20)))); look(str(bytes))
+"""
+
+    looks, _ = walk(part, START + code)
+
+    assert_exact(looks)
+    assert {grown(looks, name) for name in ("1040", "2048", "4096")} == {3072 * THREADS}
 
 
 @pytest.mark.parametrize("make", ["local", "kernel"])

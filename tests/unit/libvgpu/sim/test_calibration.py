@@ -38,9 +38,9 @@ def test_every_figure_has_its_source(path: Path) -> None:
         figure for key in ("call_ns", "cold_call_ns") for figure in figures.pop(key, {}).items()
     ]
     for name, (_, source) in [*of_calls, *figures.items()]:
-        assert re.match("measured|first run:|derived:|chosen", source) or source.startswith(
-            "first run with"
-        ), name
+        assert re.match(
+            "measured|unmeasured: |first run:|derived:|chosen", source
+        ) or source.startswith("first run with"), name
 
 
 #: A call -> how the results name it, and how many calls were measured together.
