@@ -40,6 +40,7 @@ struct nvmlComputeInstance_st {
 
 struct nvml {
     pthread_mutex_t mutex;
+    bool is_over; /* the program ends, and whoever calls is aborted (VGPU_SIM_NVML_POISONED) */
     unsigned int references;
     struct sim_machine *machine;
     uint32_t device_count;
@@ -61,9 +62,14 @@ extern struct nvml nvml;
     } while (0)
 #define INVALID_IF(condition) REFUSE_IF(condition, NVML_ERROR_INVALID_ARGUMENT)
 
+/* start.c */
+_Noreturn void nvml_abort(void);
+
 /* Asked without the mutex: other threads of the program may start and end the library too. */
 static inline bool nvml_is_started(void)
 {
+    if (__atomic_load_n(&nvml.is_over, __ATOMIC_RELAXED))
+        nvml_abort();
     return __atomic_load_n(&nvml.references, __ATOMIC_ACQUIRE) != 0;
 }
 

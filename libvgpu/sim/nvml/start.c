@@ -27,9 +27,22 @@ static void renew_in_child(void)
         nvml.references = nvml.device_count = 0;
 }
 
-static void watch_forks(void)
+static void end(void)
+{
+    __atomic_store_n(&nvml.is_over, true, __ATOMIC_RELAXED);
+}
+
+void nvml_abort(void)
+{
+    fputs("simulated libnvidia-ml: called after its end\n", stderr);
+    abort();
+}
+
+static void watch(void)
 {
     pthread_atfork(NULL, NULL, renew_in_child);
+    if (getenv("VGPU_SIM_NVML_POISONED"))
+        atexit(end);
 }
 
 static nvmlReturn_t open_machine(void)
@@ -61,10 +74,10 @@ static nvmlReturn_t open_machine(void)
 nvmlReturn_t nvmlInitWithFlags(unsigned int flags)
 {
     static pthread_once_t watching = PTHREAD_ONCE_INIT;
-    (void)flags;                          /* they only say how to do without GPUs */
-    pthread_once(&watching, watch_forks); /* a child may come while the mutex is held */
+    (void)flags;                    /* they only say how to do without GPUs */
+    pthread_once(&watching, watch); /* a child may come while the mutex is held */
     pthread_mutex_lock(&nvml.mutex);
-    nvmlReturn_t result = nvml.references ? NVML_SUCCESS : open_machine();
+    nvmlReturn_t result = nvml_is_started() ? NVML_SUCCESS : open_machine();
     if (result == NVML_SUCCESS)
         __atomic_add_fetch(&nvml.references, 1, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&nvml.mutex);
@@ -84,7 +97,7 @@ nvmlReturn_t nvmlInit(void)
 nvmlReturn_t nvmlShutdown(void)
 {
     pthread_mutex_lock(&nvml.mutex);
-    nvmlReturn_t result = nvml.references ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
+    nvmlReturn_t result = nvml_is_started() ? NVML_SUCCESS : NVML_ERROR_UNINITIALIZED;
     if (nvml.references && __atomic_sub_fetch(&nvml.references, 1, __ATOMIC_RELEASE) == 0) {
         sim_machine_close(nvml.machine);
         nvml.machine = NULL;

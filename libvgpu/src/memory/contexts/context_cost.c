@@ -1,6 +1,7 @@
 #include "memory/contexts/context_cost.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -98,9 +99,27 @@ static bool gpu_bytes(nvmlDevice_t handle, uint64_t *bytes)
     return true;
 }
 
+/* Set for good when the program's end begins. Destructors of libraries free memory after NVML's own has
+ * run, and to call NVML then would end the program. */
+static bool is_over; /* atomic */
+
+static void end(void)
+{
+    __atomic_store_n(&is_over, true, __ATOMIC_RELAXED);
+}
+
+bool context_cost_is_over(void)
+{
+    CUcontext current;
+    if (real.cuCtxGetCurrent != NULL && real.cuCtxGetCurrent(&current) == CUDA_ERROR_DEINITIALIZED)
+        end();
+    return __atomic_load_n(&is_over, __ATOMIC_RELAXED);
+}
+
 /* NVML takes milliseconds to begin, so that it is begun once; it counts, and the program's own end leaves
  * it open. Racing first callers begin it twice. */
 static bool is_begun;                          /* atomic */
+static bool is_end_watched;                    /* atomic; a forked child inherits the handler */
 static nvmlDevice_t handles[VGPU_MAX_DEVICES]; /* atomic */
 
 static nvmlDevice_t handle_of(uint32_t device)
@@ -113,6 +132,9 @@ static nvmlDevice_t handle_of(uint32_t device)
     if (!__atomic_load_n(&is_begun, __ATOMIC_ACQUIRE)) {
         if (real.nvmlInit_v2() != NVML_SUCCESS)
             return NULL;
+        /* behind NVML's own beginning, so as to be called before what that registers */
+        if (!__atomic_exchange_n(&is_end_watched, true, __ATOMIC_RELAXED))
+            atexit(end);
         __atomic_store_n(&is_begun, true, __ATOMIC_RELEASE);
     }
     const char *uuid = limits_device(region_limits(), device)->uuid;
@@ -132,7 +154,7 @@ void context_cost_after_fork(void)
 struct context_cost_sample context_cost_sample(uint32_t device)
 {
     struct context_cost_sample sample = {0};
-    nvmlDevice_t handle = handle_of(device);
+    nvmlDevice_t handle = context_cost_is_over() ? NULL : handle_of(device);
     if (handle == NULL)
         return sample;
     if (driver_processes(handle, note_own, &sample) == NVML_ERROR_UNINITIALIZED)

@@ -40,7 +40,10 @@ bool context_cost_is_likely(uint32_t device, uint64_t bytes);
 /* Whether the estimate is what somebody measured roughly. */
 bool context_cost_is_rough(uint32_t device);
 
-/* What NVML shows at one moment. */
+/* Whether the program's end has begun, or the driver's: NVML is not called any more. */
+bool context_cost_is_over(void);
+
+/* What NVML shows at one moment: nothing once that is over. */
 struct context_cost_sample {
     uint32_t own_count; /* processes of our pid: NVML lists one only while it uses the GPU */
     uint64_t own_bytes; /* what the least of them holds */

@@ -209,7 +209,7 @@ static bool is_time(int64_t now)
 void reconcile_look(void)
 {
     int cancelling;
-    if (region_open() != REGION_MAPPED) {
+    if (region_open() != REGION_MAPPED || context_cost_is_over()) {
         __atomic_store_n(&reconcile_is_due, false, __ATOMIC_RELAXED);
         return;
     }

@@ -5,7 +5,7 @@
  * NVML is asked at quiet moments: in hooks of calls that wait, allocate, free or end something, never in a
  * launch. At most once a second; at once where something was loaded, handed out to be launched or ended, and
  * before a refusal, but no more than 32 times in a row beyond that. A program that makes no such call is not
- * looked at.
+ * looked at, nor is one whose end has begun.
  *
  * The figure is believed where all of this holds, else nothing is changed:
  * - the process has a context on the device (without one, all is given back and nobody asked), and none is

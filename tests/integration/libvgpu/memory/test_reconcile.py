@@ -1,13 +1,17 @@
 """What the hooks do not see of a process is charged by NVML's figure, at quiet moments."""
 
 import shutil
+import signal
 import sys
 from pathlib import Path
 
 import pytest
 
+from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import Machine
+from libvgpu.sim.faults import CallFaults
 from support import Compile
+from support.ended import run_to_end
 from support.lines import expect, next_line, tell
 from support.shim.lacking import with_libraries, without_symbols
 from support.shim.lazy_code import START
@@ -19,7 +23,7 @@ from support.waiting import PATIENCE_S
 MIB = 1 << 20
 GIB = 1 << 30
 CONTEXT_MIB = 518
-OUT_OF_MEMORY = 2
+OUT_OF_MEMORY, DEINITIALIZED = 2, 4
 
 
 def numbers(part: Slice, code: str, *arguments: str) -> list[int]:
@@ -232,6 +236,53 @@ while time.monotonic() < end:
 
     context = 2
     assert context + 1 <= (tmp_path / "asked").stat().st_size <= context + seconds + 1
+
+
+def test_a_driver_that_shuts_down_is_the_end_of_asking(
+    costly_machine: Machine,
+    slice_of: SliceOf,
+    stranger: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+    monkeypatch.setenv("NVML_LISTED", ";518")
+    monkeypatch.setenv("NVML_ASKED", str(tmp_path / "asked"))
+    code = """
+print("ready", flush=True); input()
+print(int(driver.cuDevicePrimaryCtxRelease(0)[0]), flush=True); input()
+print(code(driver.cuMemAlloc(MIB)), code(driver.cuDevicePrimaryCtxRelease(0)))
+"""
+    program = with_libraries(part, stranger).start(START + code)
+    expect(program, "ready")
+    asked = (tmp_path / "asked").stat().st_size
+
+    costly_machine.set_call_faults(CallFaults(code=DEINITIALIZED, code_count=1000))
+    tell(program)
+    expect(program, str(DEINITIALIZED))
+    costly_machine.set_call_faults(CallFaults())
+    tell(program)
+    assert program.communicate(timeout=PATIENCE_S)[0] == "0 0\n"
+
+    assert (tmp_path / "asked").stat().st_size == asked
+
+
+def test_nvml_is_not_called_after_the_programs_end_has_begun(
+    machine: Machine, slice_of: SliceOf, compile_program: Compile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = (f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
+    program = compile_program("late_free.c", flags=flags)
+    part = slice_of(machine, memory_bytes=GIB)
+    monkeypatch.setenv("VGPU_SIM_NVML_POISONED", "1")
+
+    done = run_to_end([program], env=part.environment())
+    calling = run_to_end([program, "native"], env=part.environment())
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "freed\n", "")
+    assert (calling.returncode, calling.stderr) == (
+        -signal.SIGABRT,
+        "simulated libnvidia-ml: called after its end\n",
+    )
 
 
 def test_where_nvml_does_not_tell_nothing_is_charged_and_that_is_said(
