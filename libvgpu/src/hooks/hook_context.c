@@ -18,6 +18,7 @@
 
 static struct charge primary_charge[CONTEXT_DEVICES]; /* by CUDA device */
 static CUcontext primary_context[CONTEXT_DEVICES];    /* NULL: not charged */
+static bool is_being_retained[CONTEXT_DEVICES];       /* and charged when that has happened */
 static int primary_references[CONTEXT_DEVICES]; /* atomic: that this process was seen to take */
 
 void contexts_after_fork(void)
@@ -26,6 +27,7 @@ void contexts_after_fork(void)
         primary_charge[i] = (struct charge){.device = CHARGE_NONE};
         primary_context[i] = NULL;
         primary_references[i] = 0;
+        is_being_retained[i] = false;
     }
 }
 
@@ -70,7 +72,9 @@ static CUresult retain_charged(struct context_charge *opening, CUcontext *contex
     CUresult result = context_charge_begin(opening, device);
     if (result != CUDA_SUCCESS)
         return result;
+    is_being_retained[device] = true;
     result = retain(context, device);
+    is_being_retained[device] = false;
     if (!context_charge_end(opening, result)) {
         give_back(device);
         context_charge_undone(opening, *context);
@@ -87,7 +91,7 @@ static CUresult retain_charged(struct context_charge *opening, CUcontext *contex
 
 CUresult primary_retain(CUcontext *context, CUdevice device)
 {
-    if (!is_accounted(device) || primary_context[device] != NULL)
+    if (!is_accounted(device) || primary_context[device] != NULL || is_being_retained[device])
         return retain(context, device);
     struct context_charge opening;
     int tries = 0;

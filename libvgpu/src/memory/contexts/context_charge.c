@@ -17,14 +17,18 @@ static uint32_t under_way[VGPU_MAX_DEVICES]; /* atomic: contexts that are being 
 static uint32_t context_count[VGPU_MAX_DEVICES]; /* atomic */
 static uint64_t green_bytes[VGPU_MAX_DEVICES]; /* atomic: the largest that was measured, 0: none */
 
+static __thread uint32_t lock_depth; /* of the thread that holds it */
+
 void contexts_lock(void)
 {
-    lock_take(&context_lock, LOCK_CONTEXTS);
+    if (lock_depth++ == 0)
+        lock_take(&context_lock, LOCK_CONTEXTS);
 }
 
 void contexts_unlock(void)
 {
-    lock_give_back(&context_lock);
+    if (--lock_depth == 0)
+        lock_give_back(&context_lock);
 }
 
 static uint64_t counted(const uint64_t *counter)

@@ -10,7 +10,9 @@
 #include "memory/ledger/charge.h"
 
 /* Contexts are few and slow to make: one lock serialises making, ending and setting the limits of
- * them, so that a measurement sees one at a time. Around all below but what ends and counts. */
+ * them, so that a measurement sees one at a time. Around all below but what ends and counts.
+ *
+ * A thread may take it again: within such a call the driver may call tools back, which use the driver. */
 void contexts_lock(void);
 void contexts_unlock(void);
 
