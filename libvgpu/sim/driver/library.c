@@ -128,6 +128,7 @@ CUresult cuLibraryUnload(CUlibrary library)
     CALL_TAKES(cuModuleUnload);
     DRIVER_CHECK();
     REFUSE_IF(!is_library(library), CUDA_ERROR_INVALID_HANDLE);
+    CHECK(capture_check_unsafe());
     CUresult result = stream_calls_settle(); /* before the mutex: what is waited for may need it */
     if (result != CUDA_SUCCESS)
         return result;

@@ -158,6 +158,7 @@ CUresult cuModuleUnload(CUmodule module)
     DRIVER_CHECK();
     REFUSE_IF(!handle_is(MAGIC_MODULE, module), CUDA_ERROR_INVALID_HANDLE);
     REFUSE_IF(module->image->library, CUDA_ERROR_NOT_PERMITTED); /* goes with its library */
+    CHECK(capture_check_unsafe());
     CHECK(stream_calls_settle());
     struct image *image = module->image;
     module_free(module);

@@ -273,6 +273,7 @@ CUresult cuMemPoolTrimTo(CUmemoryPool pool, size_t bytes_to_keep)
 {
     DRIVER_CHECK();
     INVALID_IF(!pool_valid(pool));
+    CHECK(capture_check_unsafe());
     pthread_mutex_lock(&memory_mutex);
     trim_locked(pool, bytes_to_keep);
     pthread_mutex_unlock(&memory_mutex);

@@ -91,6 +91,7 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 {
     DRIVER_CHECK();
     INVALID_IF(!pool_valid(pool) || !value);
+    CHECK(capture_check_unsafe());
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&memory_mutex);
     if (attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&
@@ -126,6 +127,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool pool, CUmemPool_attribute attribute,
 {
     DRIVER_CHECK();
     INVALID_IF(!pool_valid(pool) || !value);
+    CHECK(capture_check_unsafe());
     CUresult result = CUDA_SUCCESS;
     pthread_mutex_lock(&memory_mutex);
     if (attribute >= CU_MEMPOOL_ATTR_REUSE_FOLLOW_EVENT_DEPENDENCIES &&

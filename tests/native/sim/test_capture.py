@@ -238,6 +238,32 @@ say(same=beside(allocate), other=beside(lambda: on_thread(allocate)),
     assert values == allowed
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "cuEventQuery(event())",
+        "cuMemPoolGetAttribute(pool, kept)",
+        "cuMemPoolSetAttribute(pool, kept, cuda.cuuint64_t(0))",
+        "cuMemPoolTrimTo(pool, 0)",
+        "cuModuleUnload(module)",
+        "cuLibraryUnload(library)",
+    ],
+)
+def test_what_a_capture_forbids_spoils_it(machine: Machine, call: str) -> None:
+    code = f"""
+pool = check(cuda.cuDeviceGetDefaultMemPool(0))
+kept = cuda.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
+ptx = b".version 7.0\\n.target sm_70\\n.visible .entry empty(){{ret;}}\\0"
+module = check(cuda.cuModuleLoadData(ptx))
+library = check(cuda.cuLibraryLoadData(ptx, [], [], 0, [], [], 0))
+begin()
+same(code(cuda.{call}), 900)
+same([status(), end_code()], [2, STREAM_CAPTURE_INVALIDATED])
+same(code(cuda.{call}), 0)
+"""
+    run(machine, GRAPHS + CAPTURE + code)
+
+
 def test_a_capture_ends_on_the_thread_that_began_it_unless_relaxed(machine: Machine) -> None:
     code = """
 import threading
