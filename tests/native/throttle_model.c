@@ -190,6 +190,11 @@ bool gate_pending_is_ambiguous(void)
     return false;
 }
 
+bool capture_begins_elsewhere(void)
+{
+    return false;
+}
+
 bool capture_is_any(void)
 {
     return false;

@@ -7,6 +7,8 @@
 
 static int capture_count;                      /* atomic */
 static __thread int capture_mine;              /* begun here and not ended here */
+static int beginning_count;                    /* atomic: hooks between capture_begins and _begun */
+static __thread int beginning_mine;            /* of them in this thread: 1 or 0 */
 static CUstream capture_origins[MOST_ORIGINS]; /* atomic; NULL: free */
 
 bool capture_is_any(void)
@@ -17,6 +19,11 @@ bool capture_is_any(void)
 bool capture_is_mine(void)
 {
     return capture_mine > 0 && capture_is_any();
+}
+
+bool capture_begins_elsewhere(void)
+{
+    return __atomic_load_n(&beginning_count, __ATOMIC_ACQUIRE) > beginning_mine;
 }
 
 bool capture_is_active(CUstream stream)
@@ -47,7 +54,7 @@ CUresult capture_ask(CUstream stream, bool *is_captured)
 struct capture_pause capture_pause(void)
 {
     struct capture_pause pause = {CU_STREAM_CAPTURE_MODE_RELAXED, false};
-    if (capture_is_any() && real.cuThreadExchangeStreamCaptureMode != NULL)
+    if (real.cuThreadExchangeStreamCaptureMode != NULL)
         pause.is_changed = real.cuThreadExchangeStreamCaptureMode(&pause.mode) == CUDA_SUCCESS;
     return pause;
 }
@@ -91,10 +98,14 @@ void capture_forget_stream(CUstream stream)
 void capture_begins(void)
 {
     __atomic_fetch_add(&capture_count, 1, __ATOMIC_ACQ_REL);
+    __atomic_fetch_add(&beginning_count, 1, __ATOMIC_ACQ_REL);
+    beginning_mine = 1;
 }
 
 void capture_begun(CUstream stream, CUresult result)
 {
+    beginning_mine = 0;
+    __atomic_fetch_sub(&beginning_count, 1, __ATOMIC_ACQ_REL);
     if (result != CUDA_SUCCESS) {
         __atomic_fetch_sub(&capture_count, 1, __ATOMIC_ACQ_REL);
         return;

@@ -14,6 +14,9 @@ bool capture_is_any(void);
 /* True while this thread has begun more captures than it has ended. */
 bool capture_is_mine(void);
 
+/* True while another thread is in a call that begins a capture: the driver may not know of it yet. */
+bool capture_begins_elsewhere(void);
+
 /* True when work put on `stream` would be captured, or when that cannot be told. */
 bool capture_is_active(CUstream stream);
 
@@ -30,7 +33,8 @@ void capture_ended(CUstream stream, CUresult result);
 /* A stream has been destroyed: a capture that began on it is over. */
 void capture_forget_stream(CUstream stream);
 
-/* Around our own driver calls: other threads' captures are neither ended nor spoilt by them. */
+/* Around our own driver calls: the captures of all threads are neither ended nor spoilt by them. Whether there is
+ * one is not asked, since it may begin right after the answer. */
 struct capture_pause {
     CUstreamCaptureMode mode;
     bool is_changed;

@@ -7,8 +7,8 @@
     VGPU_EXPORT CUresult symbol arguments \
     { \
         NEEDS(symbol); \
-        capture_begins(); /* first: a launch on another thread must not be measured into it */ \
-        throttle_before_wait(); /* nothing prepaid may go into it either */ \
+        capture_begins(); /* first: no other thread begins to measure from here on */ \
+        throttle_before_capture(); \
         CUresult result = real.symbol values; \
         capture_begun(stream, result); \
         return result; \

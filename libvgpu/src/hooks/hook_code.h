@@ -4,6 +4,7 @@
 
 #include "compute/cap/collective.h"
 #include "compute/cap/throttle.h"
+#include "driver/capture.h"
 #include "hooks/hook.h"
 #include "memory/code/code_load.h"
 #include "memory/contexts/reconcile.h"
@@ -24,8 +25,11 @@
             code_load_begin(&load); \
             result = real.symbol(&made, __VA_ARGS__); \
             verdict = code_load_end(&load, result); \
-            if (verdict != CODE_LOADED) \
+            if (verdict != CODE_LOADED) { \
+                struct capture_pause pause = capture_pause(); \
                 undo(made); \
+                capture_resume(pause); \
+            } \
         } while (verdict == CODE_TRY_AGAIN); \
         if (verdict == CODE_REFUSED) \
             return CUDA_ERROR_OUT_OF_MEMORY; \

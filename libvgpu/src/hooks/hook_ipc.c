@@ -3,8 +3,10 @@
  * charged only once. */
 #include "hooks/hook_ipc.h"
 
+#include "driver/capture.h"
 #include "hooks/hook.h"
 #include "memory/ledger/charge.h"
+#include "memory/ledger/piece.h"
 #include "memory/pools/pool.h"
 #include "memory/shared/shared_memory.h"
 #include "slice/devices.h"
@@ -136,7 +138,9 @@ static CUresult opened(struct import *import, CUdeviceptr address)
     }
     CUresult result = import_charge(import, address);
     if (result != CUDA_SUCCESS) {
+        struct capture_pause pause = capture_pause();
         real.cuIpcCloseMemHandle(address);
+        capture_resume(pause);
         return result;
     }
     real.cuCtxGetCurrent(&context);
@@ -195,6 +199,6 @@ VGPU_EXPORT CUresult cuMemPoolImportPointer(CUdeviceptr *address, CUmemoryPool p
     if (result == CUDA_SUCCESS)
         import_keep(&import, *address, NULL);
     else
-        real.cuMemFree_v2(*address);
+        piece_give_back(*address);
     return result;
 }

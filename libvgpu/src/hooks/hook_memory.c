@@ -1,5 +1,6 @@
 /* Hooks of plain device memory: reserve in the ledger, call the driver, keep the charge or give it
  * back. */
+#include "driver/capture.h"
 #include "hooks/hook.h"
 #include "memory/contexts/reconcile.h"
 #include "memory/ledger/charge.h"
@@ -42,9 +43,12 @@ static size_t ask_pitch(size_t width_bytes, unsigned int element_bytes)
 {
     CUdeviceptr row;
     size_t pitch = 0;
-    if (real.cuMemAllocPitch_v2(&row, &pitch, width_bytes, 1, element_bytes) != CUDA_SUCCESS)
+    struct capture_pause pause = capture_pause();
+    CUresult result = real.cuMemAllocPitch_v2(&row, &pitch, width_bytes, 1, element_bytes);
+    capture_resume(pause);
+    if (result != CUDA_SUCCESS)
         return 0;
-    real.cuMemFree_v2(row);
+    piece_give_back(row);
     return pitch;
 }
 
@@ -72,7 +76,7 @@ static CUresult settle_rows(struct piece *piece, CUresult result, CUdeviceptr ad
                             size_t height)
 {
     if (result == CUDA_SUCCESS && piece_resize(piece, rows_bytes(pitch, height)) != CUDA_SUCCESS) {
-        real.cuMemFree_v2(address);
+        piece_give_back(address);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     return piece_settle(piece, result, address);

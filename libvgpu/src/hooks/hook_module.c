@@ -1,28 +1,21 @@
 /* Hooks of modules: code in one context, charged from the load to the unload or the context's end
  * (code_load.h). */
-#include "driver/capture.h"
 #include "hooks/hook_code.h"
-
-/* Undoes a load that does not count. */
-static void unload(CUmodule module)
-{
-    struct capture_pause pause = capture_pause();
-    real.cuModuleUnload(module);
-    capture_resume(pause);
-}
 
 static void keep(const struct charge *charge, uint64_t module)
 {
     charge_keep(charge, SPACE_MODULE, module, NULL);
 }
 
-LOAD(cuModuleLoad, module, (CUmodule * module, const char *path), unload, keep, path)
-LOAD(cuModuleLoadData, module, (CUmodule * module, const void *image), unload, keep, image)
+LOAD(cuModuleLoad, module, (CUmodule * module, const char *path), real.cuModuleUnload, keep, path)
+LOAD(cuModuleLoadData, module, (CUmodule * module, const void *image), real.cuModuleUnload, keep,
+     image)
 LOAD(cuModuleLoadDataEx, module,
      (CUmodule * module, const void *image, unsigned int option_count, CUjit_option *options,
       void **option_values),
-     unload, keep, image, option_count, options, option_values)
-LOAD(cuModuleLoadFatBinary, module, (CUmodule * module, const void *image), unload, keep, image)
+     real.cuModuleUnload, keep, image, option_count, options, option_values)
+LOAD(cuModuleLoadFatBinary, module, (CUmodule * module, const void *image), real.cuModuleUnload,
+     keep, image)
 
 VGPU_EXPORT CUresult cuModuleUnload(CUmodule module)
 {

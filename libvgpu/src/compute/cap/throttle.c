@@ -183,19 +183,23 @@ static void count_stall(int64_t stalled_ns)
             region_add(&region_shared(device)->stalled_ns, stalled_ns);
 }
 
+/* Ends what is measured, and gives back what is prepaid. */
+static void close_open(struct flight *flight)
+{
+    if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
+        return;
+    flight_close(flight, waiting_now_ns());
+    lock_give_back(&flight->lock);
+}
+
 int64_t throttle_before_wait(void)
 {
     if (region_open() != REGION_MAPPED)
         return 0;
     for (uint32_t device = 0; device < region_device_count(); device++) {
         struct flight *flight = flight_of(device);
-        if (!__atomic_load_n(&flight->timing.is_open, __ATOMIC_RELAXED) &&
-            !budget_is_granted(device))
-            continue;
-        if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
-            continue;
-        flight_close(flight, waiting_now_ns());
-        lock_give_back(&flight->lock);
+        if (__atomic_load_n(&flight->timing.is_open, __ATOMIC_RELAXED) || budget_is_granted(device))
+            close_open(flight);
     }
     return is_arbitrated() ? waiting_now_ns() : 0;
 }
@@ -230,6 +234,14 @@ void throttle_asked_in_vain(void)
         count_stall(now_ns - before.at_ns);
     before.at_ns = now_ns;
     before.launches = launches;
+}
+
+void throttle_before_capture(void)
+{
+    if (region_open() != REGION_MAPPED)
+        return;
+    for (uint32_t device = 0; device < region_device_count(); device++)
+        close_open(flight_of(device));
 }
 
 void throttle_forget_stream(CUstream stream)

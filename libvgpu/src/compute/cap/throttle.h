@@ -34,9 +34,8 @@ void throttle_before(struct launch *launch);
 /* After a launch that has a batch: tells when it began, or ends its measurement behind it. */
 void throttle_after(const struct launch *launch);
 
-/* Before the program waits for the GPU, has a stream wait for something else, or begins a capture: the pause
- * that follows must not be measured, and nothing prepaid may go into the capture. Returns what throttle_after_wait is to be
- * told, once it has waited. */
+/* Before the program waits for the GPU, or has a stream wait for something else: the pause that follows must not be
+ * measured. Returns what throttle_after_wait is to be told, once it has waited. */
 int64_t throttle_before_wait(void);
 void throttle_after_wait(int64_t began_ns);
 
@@ -44,6 +43,10 @@ void throttle_after_wait(int64_t began_ns);
  * since, the GPU had work of the program all the while: it waited. Ends no measurement, since programs ask between
  * launches, too. */
 void throttle_asked_in_vain(void);
+
+/* Behind capture_begins, before the driver's call: what is measured ends here, and nothing prepaid goes into the
+ * capture. A thread that is about to record an event has done so on return, and none does until capture_begun. */
+void throttle_before_capture(void);
 
 /* A stream is about to be destroyed: what is measured on it ends here, while the driver knows it. */
 void throttle_forget_stream(CUstream stream);

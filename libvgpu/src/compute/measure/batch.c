@@ -63,9 +63,10 @@ bool batch_prepare(struct batch *batch, CUcontext context)
 bool batch_is_captured(CUstream stream)
 {
     CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return real.cuStreamIsCapturing != NULL &&
-           (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
-            status != CU_STREAM_CAPTURE_STATUS_NONE);
+    return capture_begins_elsewhere() ||
+           (real.cuStreamIsCapturing != NULL &&
+            (real.cuStreamIsCapturing(stream, &status) != CUDA_SUCCESS ||
+             status != CU_STREAM_CAPTURE_STATUS_NONE));
 }
 
 bool batch_record_ends(const struct batch *batch)

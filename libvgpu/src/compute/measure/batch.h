@@ -93,7 +93,8 @@ bool batch_prepare(struct batch *batch, CUcontext context);
 bool batch_prepare_end(struct batch *batch, uint32_t index);
 
 /* Asked of the driver for every event, whatever the hooks of capture have counted: one recorded in
- * a capture would become part of the program's graph. */
+ * a capture would become part of the program's graph, and one on a default stream next to a capture may
+ * spoil it. */
 bool batch_is_captured(CUstream stream);
 
 /* Records the end on every stream; false when the driver cannot. */

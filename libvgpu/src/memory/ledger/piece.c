@@ -2,6 +2,7 @@
 
 #include <stddef.h>
 
+#include "driver/capture.h"
 #include "driver/real.h"
 #include "memory/ledger/block.h"
 #include "memory/ledger/slabs.h"
@@ -87,10 +88,17 @@ CUresult piece_resize(struct piece *piece, uint64_t bytes)
                : charge_resize(&piece->charge, round_up(bytes, block_bytes));
 }
 
+void piece_give_back(CUdeviceptr address)
+{
+    struct capture_pause pause = capture_pause();
+    real.cuMemFree_v2(address);
+    capture_resume(pause);
+}
+
 static CUresult undo(const struct piece *piece, struct charge_owner *owner, CUdeviceptr address)
 {
     struct allocation allocation = {.bytes = piece->bytes};
-    real.cuMemFree_v2(address);
+    piece_give_back(address);
     owner->release(owner, &allocation);
     return charge_refuse(&(struct charge){.device = piece->charge.device,
                                           .kind = piece->charge.kind,

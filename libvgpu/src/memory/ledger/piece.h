@@ -31,4 +31,7 @@ CUresult piece_resize(struct piece *piece, uint64_t bytes);
  * CUDA_ERROR_OUT_OF_MEMORY when the piece lay in a slab that does not fit and was freed again. */
 CUresult piece_settle(const struct piece *piece, CUresult result, CUdeviceptr address);
 
+/* Gives the driver back what the program does not get. */
+void piece_give_back(CUdeviceptr address);
+
 #endif
