@@ -178,6 +178,7 @@ static int reserve_memory(struct sim_device *device, struct sim_state *state, vo
 int sim_client_reserve(struct sim_device *device, uint64_t bytes, uint64_t cap_bytes)
 {
     struct reservation wanted = {bytes, cap_bytes};
+    sim_device_await_nvml(device);
     int error = sim_device_transact(device, reserve_memory, &wanted, false);
     if (error == -ENOMEM) /* unless somebody's death freed some that nobody noticed yet */
         error = sim_device_transact(device, reserve_memory, &wanted, true);

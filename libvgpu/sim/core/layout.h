@@ -146,9 +146,10 @@ struct sim_state {
 struct sim_device_header {
     struct sim_device_identity identity;
     uint8_t reserved0[2048 - sizeof(struct sim_device_identity)];
-    uint64_t active; /* version << 16 | buffer */
-    uint64_t mig;    /* of a GPU: its MIG mode and GPU instances (mig.h) */
-    uint64_t reserved1[6];
+    uint64_t active;        /* version << 16 | buffer */
+    uint64_t mig;           /* of a GPU: its MIG mode and GPU instances (mig.h) */
+    uint64_t nvml_until_ns; /* of a GPU: until then NVML calls hold its lock (kernel_lock.c) */
+    uint64_t reserved1[5];
     struct sim_device_faults faults;
     uint64_t ecc_corrected;
     uint64_t ecc_uncorrected;

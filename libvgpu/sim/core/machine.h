@@ -12,6 +12,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
+#include "calls.h"
 #include "layout.h"
 
 /* Exports a function of this file under one more name. The driver's calls have an address each, by
@@ -92,6 +93,12 @@ int sim_device_read(struct sim_device *device, sim_change reader, void *argument
 /* Whether an MPS server holds the device now. */
 bool sim_device_is_served(struct sim_device *device);
 int sim_device_detach_slot(struct sim_device *device); /* clears what an earlier owner left */
+
+/* kernel_lock.c */
+/* Takes as long as the calibration says of an NVML call, behind those under way on the same GPU. */
+void sim_device_nvml_call(struct sim_device *device, enum sim_call call);
+/* Waits for the NVML calls under way, as what grows a context does. */
+void sim_device_await_nvml(struct sim_device *device);
 
 /* client.c: this process as a client of a device */
 struct sim_client_options {

@@ -73,6 +73,10 @@ static inline bool nvml_is_started(void)
     return __atomic_load_n(&nvml.references, __ATOMIC_ACQUIRE) != 0;
 }
 
+/* Takes what a call of the table (core/calls.def) costs on a device that can be asked. */
+#define NVML_TAKES(device, name) \
+    sim_device_nvml_call(sim_machine_device(nvml.machine, (device)->machine_index), SIM_CALL_##name)
+
 /* handle.c */
 bool nvml_is_device(nvmlDevice_t device);
 /* Whether the GPU has fallen off the bus (a fault on request). */

@@ -68,6 +68,8 @@ static nvmlReturn_t open_machine(void)
             nvml.device_count++;
         }
     }
+    if (nvml.device_count > 0)
+        NVML_TAKES(&nvml.devices[0], nvmlInit);
     return NVML_SUCCESS;
 }
 

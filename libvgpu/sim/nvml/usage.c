@@ -26,6 +26,7 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
 {
     uint32_t parts[SIM_MAX_DEVICES];
     NVML_CHECK_ANY(device, memory);
+    NVML_TAKES(device, nvmlDeviceGetMemoryInfo);
     unsigned int part_count = nvml_parts(device, parts);
     uint64_t used_bytes = 0;
     for (unsigned int i = 0; i < part_count; i++) {
@@ -128,6 +129,7 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, bool only_mps, int versi
                                : "nvmlDeviceGetComputeRunningProcesses");
     INVALID_IF(!infos &&
                *count); /* as documented: without a list only how many there are can be asked */
+    NVML_TAKES(device, nvmlDeviceGetComputeRunningProcesses);
     struct process_list list = {.only_mps = only_mps,
                                 .entry_bytes = entry_bytes_of(version),
                                 .room = infos ? *count : 0,
