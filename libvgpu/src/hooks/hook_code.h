@@ -48,7 +48,7 @@ static inline CUresult code_unloaded(const void *owner, CUresult result)
         local_memory_unloaded(owner);
     collective_forget();
     throttle_forget_functions();
-    reconcile_soon(); /* what it loaded later is gone, too */
+    reconcile_current_soon(); /* what it loaded later is gone, too */
     return result;
 }
 

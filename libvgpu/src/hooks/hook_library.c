@@ -21,7 +21,9 @@ VGPU_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 {
     NEEDS(cuLibraryUnload);
     struct charge_free free = charge_free_begin(SPACE_MODULE, (uintptr_t)library);
-    return charge_free_end(&free, code_unloaded(library, real.cuLibraryUnload(library)));
+    CUresult result = charge_free_end(&free, code_unloaded(library, real.cuLibraryUnload(library)));
+    reconcile_soon(); /* in every context */
+    return result;
 }
 
 /* ---- what may be loaded by this, or by the launch that comes next ---- */

@@ -32,7 +32,7 @@ VGPU_EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, 
     CUresult result = real.cuModuleGetFunction(function, module, name);
     if (result == CUDA_SUCCESS && function != NULL)
         local_memory_handed_out(function, 1, module);
-    reconcile_soon();
+    reconcile_current_soon();
     return result;
 }
 
@@ -45,6 +45,6 @@ VGPU_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned 
     if (result == CUDA_SUCCESS && functions != NULL && real.cuModuleGetFunctionCount != NULL &&
         real.cuModuleGetFunctionCount(&there, module) == CUDA_SUCCESS)
         local_memory_handed_out(functions, there < count ? there : count, module);
-    reconcile_soon();
+    reconcile_current_soon();
     return result;
 }

@@ -52,10 +52,10 @@ def build_loop(compile_program: Compile) -> Path:
     return compile_program("kinds_loop.c", flags=(f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1"))
 
 
-def costly_machine(folder: Path, **call_ns: int) -> Machine:
-    """Makes a machine with one H100 as measured, but for what the named calls cost the host."""
+def costly_machine(folder: Path, count: int = 1, **call_ns: int) -> Machine:
+    """Makes a machine of H100s as measured, but for what the named calls cost the host."""
     calibration = find_calibration("h100")
     costs = {**dict(zip(call_names(), calibration.call_ns, strict=True)), **call_ns}
     calibration = replace(calibration, call_ns=tuple(costs[name] for name in call_names()))
     profile = replace(PROFILES["h100-80g"], calibration=calibration)
-    return Machine.create([profile], folder / "calibrated", driver_version())
+    return Machine.create([profile] * count, folder / "calibrated", driver_version())

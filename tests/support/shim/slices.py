@@ -82,15 +82,22 @@ SliceOf = Callable[..., Slice]
 
 
 def make_slice(
-    machine: Machine, directory: Path, *, memory_bytes: int, core_percent: int = 100
+    machine: Machine,
+    directory: Path,
+    *,
+    memory_bytes: int,
+    core_percent: int = 100,
+    gpus: int = 1,
 ) -> Slice:
-    """Makes a slice of the machine's first GPU, context cost as its profile says."""
-    device = machine.devices[0]
-    limit = DeviceLimit(
-        uuid=device.uuid,
-        memory_limit_bytes=memory_bytes,
-        context_bytes=device.profile.context_bytes,
-        core_percent=core_percent,
+    """Makes a slice of the machine's first GPUs, context cost as their profile says."""
+    limits = tuple(
+        DeviceLimit(
+            uuid=device.uuid,
+            memory_limit_bytes=memory_bytes,
+            context_bytes=device.profile.context_bytes,
+            core_percent=core_percent,
+        )
+        for device in machine.devices[:gpus]
     )
-    create(directory, ContainerLimits("test", Family.VGPU, (limit,)))
+    create(directory, ContainerLimits("test", Family.VGPU, limits))
     return Slice(machine, directory)

@@ -1,8 +1,13 @@
 /* What loading code takes: measured, since no call tells it and images come packed in many ways.
  *
- * A load of a module or library goes to the driver first. What this process's figure in NVML grew by, less
- * what its other calls were charged meanwhile, is charged until the unload; where there is no room for it
- * the load is undone and refused. So a load that does not fit is over the limit for as long as it takes.
+ * A load of a module or library goes to the driver first. What it grew this process by, less what other calls
+ * were charged meanwhile, is charged until the unload; where there is no room for it the load is undone and
+ * refused. So a load that does not fit is over the limit for as long as it takes.
+ *
+ * While others stand still (memory/contexts/reconcile.h), the GPU's free bytes tell the growth within microseconds.
+ * Of more than one block NVML is asked, too, and the less counts: a neighbour may have moved just now. While
+ * others move, it is the growth of this process's figure in NVML.
+ *
  * Where other threads took or gave back memory at the same time nobody can tell: what it may have been must
  * fit, and the next look (memory/contexts/reconcile.h) charges what it was. So it does with what comes later: code
  * that a first launch loads, and a library's copy in each context that uses it.
@@ -24,6 +29,7 @@
 struct code_load {
     struct charge charge; /* after code_load_end: for the handle */
     bool is_own;          /* by this process's figure, else by the GPU's free bytes */
+    bool is_quiet;        /* which nobody else changed lately */
     int tries;
     uint64_t held_bytes, charged_bytes, change_count; /* before */
     uint64_t least_bytes;                             /* of all tries */

@@ -5,6 +5,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "driver/capture.h"
 #include "driver/driver_processes.h"
 #include "driver/real.h"
 #include "slice/limits_file.h"
@@ -151,16 +152,33 @@ void context_cost_after_fork(void)
         handles[device] = NULL;
 }
 
-struct context_cost_sample context_cost_sample(uint32_t device)
+struct context_cost_sample context_cost_sample_own(uint32_t device)
 {
     struct context_cost_sample sample = {0};
     nvmlDevice_t handle = context_cost_is_over() ? NULL : handle_of(device);
-    if (handle == NULL)
-        return sample;
-    if (driver_processes(handle, note_own, &sample) == NVML_ERROR_UNINITIALIZED)
+    if (handle != NULL && driver_processes(handle, note_own, &sample) == NVML_ERROR_UNINITIALIZED)
         context_cost_after_fork(); /* the program ended NVML more often than it began it */
-    sample.is_gpu_known = gpu_bytes(handle, &sample.gpu_bytes);
     return sample;
+}
+
+struct context_cost_sample context_cost_sample(uint32_t device)
+{
+    struct context_cost_sample sample = context_cost_sample_own(device);
+    nvmlDevice_t handle = context_cost_is_over() ? NULL : handle_of(device);
+    sample.is_gpu_known = handle != NULL && gpu_bytes(handle, &sample.gpu_bytes);
+    return sample;
+}
+
+bool context_cost_gpu_in_use(uint64_t *bytes)
+{
+    size_t free_bytes, total_bytes;
+    struct capture_pause pause = capture_pause();
+    CUresult result = real.cuMemGetInfo_v2 != NULL ? real.cuMemGetInfo_v2(&free_bytes, &total_bytes)
+                                                   : CUDA_ERROR_NOT_SUPPORTED;
+    capture_resume(pause);
+    if (result == CUDA_SUCCESS)
+        *bytes = total_bytes - free_bytes;
+    return result == CUDA_SUCCESS;
 }
 
 enum context_cost_quality context_cost_growth(const struct context_cost_sample *before,

@@ -51,7 +51,13 @@ struct context_cost_sample {
     uint64_t gpu_bytes; /* what all hold together */
 };
 
+/* Real drivers take 0.1 to 3 ms for each of NVML's two answers, under locks of the kernel driver. _own has this
+ * process's figure only. */
 struct context_cost_sample context_cost_sample(uint32_t device);
+struct context_cost_sample context_cost_sample_own(uint32_t device);
+
+/* What is in use of the current context's GPU, which the CUDA driver tells within microseconds. */
+bool context_cost_gpu_in_use(uint64_t *bytes);
 
 /* For fork.c. */
 void context_cost_after_fork(void);

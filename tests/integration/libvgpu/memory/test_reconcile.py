@@ -174,19 +174,21 @@ def stranger(tmp_path: Path, compile_program: Compile) -> Path:
 
 UNKNOWN = 2**64 - 1
 #: The first two answers are to the questions before and after the context was made.
-ALLOCATED = "check(driver.cuMemAlloc(64 * MIB)); quiet();"
+#: NVML is asked again once the GPU has moved.
+MOVED = "launch(lazy(1)); quiet();"
+ALLOCATED = f"check(driver.cuMemAlloc(64 * MIB)); {MOVED}"
 
 
 @pytest.mark.parametrize(
     ("listed", "used", "then", "charged_mib"),
     [
         pytest.param(";518;600", None, "", 600, id="listed once"),
-        pytest.param(";518;600;600;550", None, "quiet();", 550, id="less is given back"),
+        pytest.param(";518;600;600;550", None, MOVED, 550, id="less is given back"),
         pytest.param(";518;700;600", None, "", 600, id="the lesser of two looks"),
-        pytest.param(";518;600;600;0", None, "quiet();", 600, id="nothing"),
-        pytest.param(";518;600;600;", None, "quiet();", 600, id="not listed"),
-        pytest.param(f";518;600;600;{UNKNOWN}", None, "quiet();", 600, id="not available"),
-        pytest.param(";518;600,600;600", None, "quiet();", 518, id="listed twice, once"),
+        pytest.param(";518;600;600;0", None, MOVED, 600, id="nothing"),
+        pytest.param(";518;600;600;", None, MOVED, 600, id="not listed"),
+        pytest.param(f";518;600;600;{UNKNOWN}", None, MOVED, 600, id="not available"),
+        pytest.param(";518;600,600;600", None, MOVED, 518, id="listed twice, once"),
         pytest.param("1;518;600", None, "", 518, id="listed before us"),
         pytest.param(";518;600", "0;518;550", "", 518, id="more than the GPU has in use"),
         pytest.param(";518;600;600;50", None, ALLOCATED, 664, id="less than was taken"),
@@ -207,12 +209,15 @@ def test_a_figure_is_believed_that_can_only_be_ours(
     part = slice_of(costly_machine, memory_bytes=4 * GIB)
     part.change(context_bytes=CONTEXT_MIB * MIB)
     monkeypatch.setenv("NVML_LISTED", listed)
+    asked = stranger / "asked"
+    monkeypatch.setenv("NVML_ASKED", str(asked))
     if used is not None:
         monkeypatch.setenv("NVML_USED", used)
 
     seen = numbers(with_libraries(part, stranger), f"quiet(); {then} print(ledger_bytes() // MIB)")
 
     assert seen == [charged_mib]
+    assert asked.stat().st_size > listed.count(";")
 
 
 def test_nvml_is_asked_no_more_than_once_a_second(
@@ -283,6 +288,33 @@ def test_nvml_is_not_called_after_the_programs_end_has_begun(
         -signal.SIGABRT,
         "simulated libnvidia-ml: called after its end\n",
     )
+
+
+@pytest.mark.virtual
+def test_beside_a_neighbour_that_moves_nvml_is_asked_ever_less(
+    costly_machine: Machine,
+    slice_of: SliceOf,
+    stranger: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    part = slice_of(costly_machine, memory_bytes=4 * GIB)
+    monkeypatch.setenv("NVML_LISTED", ";518")
+    monkeypatch.setenv("NVML_ASKED", str(tmp_path / "asked"))
+    seconds, in_vain, seconds_an_answer = 96, 32, 16
+    neighbour = "while True: check(driver.cuMemAlloc(MIB)); time.sleep(0.5)"
+    part.start(START + neighbour, shim=False)
+
+    code = f"""
+end = time.monotonic() + {seconds}
+while time.monotonic() < end:
+    time.sleep(0.1); check(driver.cuCtxSynchronize())
+"""
+    numbers(with_libraries(part, stranger), code)
+
+    context = 2
+    asked = (tmp_path / "asked").stat().st_size - context
+    assert in_vain <= asked <= in_vain + seconds / seconds_an_answer + 1
 
 
 def test_where_nvml_does_not_tell_nothing_is_charged_and_that_is_said(
