@@ -137,7 +137,7 @@ ASKS = ("cuStreamQuery", "cuStreamQuery_ptsz", "cuEventQuery")
 
 @exercise(*ASKS)
 def asks(driver: Driver) -> None:
-    """They answer as the driver does, however often: not yet, or done where this machine is slow."""
+    """They answer as the driver does, however often: not yet, or done on a slow machine."""
     spin, event = Spin(driver, LONG_NS), c_void_p()
     driver.check("cuEventCreate", byref(event), 0)
     spin.blocks = 8  # another kind than the short one
