@@ -10,6 +10,7 @@
 #define ROW_IF_VIRTUAL ROW_IF_START
 #define ROW_IF_TIMED ROW_IF_START
 #define ROW_IF_SYNC ROW_IF_START
+#define ROW_IF_POLL ROW_IF_START
 #define ROW_IF_CAPTURE ROW_IF_START
 #define ROW_IF_PASS(symbol, twin)
 #define TWIN_none(symbol)

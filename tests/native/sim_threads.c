@@ -76,7 +76,15 @@ static bool launch(struct worker *worker, CUstream stream)
     return TRY(cuLaunchKernel(spin, 1, 1, 1, 1, 1, 1, 0, stream, params, NULL));
 }
 
-/* In its own mode RELAXED a thread may allocate and free during all captures. */
+/* In its own mode RELAXED a thread may allocate, trim and free during all captures. */
+static void trim(void)
+{
+    CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
+    MUST(cuThreadExchangeStreamCaptureMode(&mode));
+    MUST(cuMemPoolTrimTo(pool, 0));
+    MUST(cuThreadExchangeStreamCaptureMode(&mode));
+}
+
 static void give(struct piece *piece)
 {
     CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_RELAXED;
@@ -169,7 +177,7 @@ static void use_rarely(struct worker *worker, CUstream stream)
         MUST(cuEventDestroy_v2(event));
         break;
     case 5:
-        MUST(cuMemPoolTrimTo(pool, 0));
+        trim();
         break;
     case 6:
         MUST(cuDeviceGraphMemTrim(0));

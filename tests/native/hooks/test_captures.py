@@ -20,7 +20,7 @@ from support.shim.virtual_time import Chance, run
 from support.sim.driver import driver_version
 
 MEMORY_BYTES = 40 << 30
-CAPTURES, SEEDS = (20_000, range(1, 9)) if IS_LONG else (8_000, (1, 2))
+CAPTURES, SEEDS = (20_000, range(1, 5)) if IS_LONG else (8_000, (1, 2))
 WITH_LIBCUDA = (f"-L{SIM_LIBRARY_DIR}", "-l:libcuda.so.1")
 
 
