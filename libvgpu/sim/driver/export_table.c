@@ -1,7 +1,7 @@
 /* The private tables of functions that NVIDIA's libraries ask the driver for, as far as the runtime library
- * (cudart 11.8 to 13.5) needs them. NVIDIA does not describe them. What stands here is what public notes of several
- * projects agree on (ZLUDA's dark_api, FakeGPU, cuvk), and what the runtime libraries themselves turned out to
- * call. A table begins with its size in bytes, but for that of the context storage.
+ * (cudart 11.8 to 13.5) needs them. NVIDIA does not describe them. Public notes of several projects do (ZLUDA's
+ * dark_api, FakeGPU, cuvk), and the runtime libraries show which entries they call. Each table begins with its size
+ * in bytes. The table of the context storage has no size.
  *
  * Tables that other libraries ask for are not known here. The runtime also asks for f8cff951-2146-8b4e-b9e2-
  * fb469e7c0dd9, and goes on without it. */
@@ -50,7 +50,7 @@ static CUresult primary_context(CUcontext *context, CUdevice ordinal)
     return CUDA_SUCCESS;
 }
 
-/* --- what tools are told: there are none --- */
+/* --- entries for tools such as profilers, of which the simulator has none --- */
 
 static void wanted_calls(void **words, size_t *count)
 {

@@ -10,8 +10,8 @@
  *            bytes when unpacked (8) at 56; then the payload
  *
  * Taken is machine code of the device's major version, the newest that is not newer, else the
- * newest PTX that is not newer. Payloads are packed with LZ4, which is unpacked here, or with zstd, for which
- * the system's library is loaded: an image for which there is none is passed over.
+ * newest PTX that is not newer. This file unpacks payloads of LZ4. The system's library unpacks those of zstd. If
+ * the system has no such library, these images are passed over.
  */
 #include <dlfcn.h>
 #include <stdlib.h>

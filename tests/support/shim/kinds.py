@@ -53,7 +53,7 @@ def build_loop(compile_program: Compile) -> Path:
 
 
 def costly_machine(folder: Path, count: int = 1, **call_ns: int) -> Machine:
-    """Makes a machine of H100s as measured, but for what the named calls cost the host."""
+    """Makes a machine of measured H100s, on which the named calls cost the host something else."""
     calibration = find_calibration("h100")
     costs = {**dict(zip(call_names(), calibration.call_ns, strict=True)), **call_ns}
     calibration = replace(calibration, call_ns=tuple(costs[name] for name in call_names()))

@@ -21,7 +21,7 @@ from support.sim.measured import measured_machine
 MIB, GIB = 1 << 20, 1 << 30
 KERNEL_MS = 5
 CODE_BYTES = 64 * MIB  # of the program's kernel, at its first launch
-#: Of the streams that the program makes.
+#: What the program's streams take.
 STREAM_BYTES = 2 * MIB
 INSUFFICIENT_DRIVER = 35
 
