@@ -3,9 +3,12 @@
 A pod is in the book from the moment on at which it is bound or assumed until it has ended or is
 deleted. While the inventory does not show it (`shown_pods`) its reservation is taken off what is
 free: the one of its plan where this program bound it; else that of the GPUs chosen for it, where
-they have room; else what the planner says when the pod is first looked at, since agent and planner
-choose in the same order; else, where no GPU has room for it by what is known here, its amounts on
-all that could hold some of it.
+they have room; else it is guessed when the pod is first looked at: what the planner says, since
+agent and planner choose in the same order, or, where no GPU has room for it by what is known here,
+its amounts on all that could hold some of it.
+
+What the inventory shows without a name is matched with these pods (`unnamed`) and not taken off
+twice. But while a pod's reservation is guessed the slice may be that pod's, so nothing is matched.
 
 A pod may end before its agent has written that it has something, and its agent needs some seconds
 to see that it ended. So the reservation of a bound pod that goes before it was shown *lingers*:
@@ -28,7 +31,7 @@ from deviceplugin.pages.published import PublishedNode
 from deviceplugin.scheduler.search.node_view import NodeView, Reservation, view_of
 from deviceplugin.scheduler.search.plans import Planner
 
-from .reserving import is_possible, reservation_of
+from .reserving import chosen_where_free, guessed_reservation, is_possible
 from .shown_pods import (
     NOTHING_LEFT,
     LeftOver,
@@ -40,6 +43,7 @@ from .shown_pods import (
     shown_pods,
     still_left,
 )
+from .unnamed import Unnamed
 
 #: An inventory that is written this long after a pod went and still has something under its name
 #: has it for the next pod of that name: agents free what pods had within seconds. One that is
@@ -60,6 +64,7 @@ class BookedPod:
             monotonic clock; None of a pod that is bound.
         acknowledged_at_s: since when the kubelet is known to have told of the pod, on that clock.
         is_unnamed: the inventory has what the pod holds, but not its name.
+        is_guessed: nobody chose the GPUs of its reservation for it.
     """
 
     request: PodRequest
@@ -67,6 +72,7 @@ class BookedPod:
     expires_at_s: float | None = None
     acknowledged_at_s: float | None = None
     is_unnamed: bool = False
+    is_guessed: bool = False
 
 
 class NodeBook:
@@ -219,15 +225,15 @@ class NodeBook:
                 for each in self.published.resources
             ),
         )
-        reservations = (
-            pod.reservation
+        waiting = (
+            pod
             for pod in (
                 *(pod for uid, pod in self.pods.items() if uid not in gone),
                 *self._lingering,
             )
-            if pod.reservation is not None and not self._is_counted(pod)
+            if not self._is_counted(pod)
         )
-        return view_of(self.name, published, reservations)
+        return view_of(self.name, published, _taken(published, waiting))
 
     def held(self, uid: str, planner: Planner) -> Reservation:
         """Returns what a pod takes of the node."""
@@ -264,21 +270,35 @@ class NodeBook:
         return self._shown
 
     def _reservations(self, published: PublishedNode, planner: Planner) -> list[Reservation]:
-        """Returns those of all pods that are not shown, and makes those that are missing."""
-        found: list[Reservation] = []
+        """Returns what pods take that are not shown, and makes reservations that are missing."""
+        waiting = [
+            pod for pod in (*self.pods.values(), *self._lingering) if not self._is_counted(pod)
+        ]
         missing: list[BookedPod] = []
-        for pod in (*self.pods.values(), *self._lingering):
-            if self._is_counted(pod):
-                continue
+        unnamed = Unnamed(published)
+        found: list[Reservation] = []
+        for pod in waiting:
             if pod.reservation is not None and is_possible(published, pod.reservation):
-                found.append(pod.reservation)
+                found.append(unnamed.take(pod.request, pod.reservation))
             else:
                 missing.append(pod)
         for pod in sorted(missing, key=lambda each: (each.request.created_at, each.request.uid)):
             view = view_of(self.name, published, found)
-            pod.reservation = reservation_of(view, published, pod.request, planner)
-            found.append(pod.reservation)
-        return found
+            pod.reservation = chosen_where_free(view, published, pod.request, unnamed.rest_of)
+            pod.is_guessed = pod.reservation is None
+            if pod.reservation is None:
+                pod.reservation = guessed_reservation(view, published, pod.request, planner)
+            found.append(unnamed.take(pod.request, pod.reservation))
+        return _taken(published, waiting)
+
+
+def _taken(published: PublishedNode, pods: Iterable[BookedPod]) -> list[Reservation]:
+    """Returns what the reservations of pods that are not shown take besides an inventory."""
+    reserved = [(pod, pod.reservation) for pod in pods if pod.reservation is not None]
+    if any(pod.is_guessed for pod, _ in reserved):
+        return [reservation for _, reservation in reserved]
+    unnamed = Unnamed(published)
+    return [unnamed.take(pod.request, reservation) for pod, reservation in reserved]
 
 
 def _name(pod: BookedPod) -> PodName:

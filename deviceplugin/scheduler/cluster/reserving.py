@@ -6,7 +6,7 @@ amounts on every GPU that could hold some of it: then whatever GPU the agent tak
 promised it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from deviceplugin.model.pod_requests import ContainerKind, ContainerRequest, PodRequest
 from deviceplugin.model.units import CORE_UNITS_PER_GPU, Half
@@ -19,14 +19,27 @@ from libvgpu.limits import Family
 _Key = tuple[str, Half]
 
 
-def reservation_of(
+def chosen_where_free(
+    view: NodeView,
+    published: PublishedNode,
+    request: PodRequest,
+    rest_of: Callable[[PodRequest, Reservation], Reservation],
+) -> Reservation | None:
+    """Returns what a pod takes of the GPUs that were chosen for it; None where it cannot take them.
+
+    Args:
+        rest_of: returns what of a reservation the view does not have as taken.
+    """
+    if request.chosen is None or request.chosen.node != view.name:
+        return None
+    chosen = chosen_reservation(published, request)
+    return chosen if chosen is not None and has_room(view, rest_of(request, chosen)) else None
+
+
+def guessed_reservation(
     view: NodeView, published: PublishedNode, request: PodRequest, planner: Planner
 ) -> Reservation:
-    """Returns what a pod takes that is bound to the node; nobody knows where it will be."""
-    if request.chosen is not None and request.chosen.node == view.name:
-        chosen = chosen_reservation(published, request)
-        if chosen is not None and has_room(view, chosen):
-            return chosen
+    """Returns what a pod takes that is bound to the node, where nobody knows what it will get."""
     try:
         plan = planner(view, request)
     except VgpuError:  # its annotations ask for what cannot be; the node was not asked for them
@@ -53,7 +66,7 @@ def chosen_reservation(published: PublishedNode, request: PodRequest) -> Reserva
             if not found or len(found) != len(uuids):
                 return None
             for gpu in found:
-                amounts = _amounts(published.domain, container, family, gpu, len(found))
+                amounts = amounts_on(published.domain, container, family, gpu, len(found))
                 if amounts is None:
                     return None
                 # The agent gives what comes by default, not the kubelet: it counts each time.
@@ -121,7 +134,7 @@ def _implicit(gpu: PublishedGpu, core: int) -> int:
     return max(1, units * core // CORE_UNITS_PER_GPU) if core else 0
 
 
-def _amounts(
+def amounts_on(
     domain: str, container: ContainerRequest, family: Family, gpu: PublishedGpu, gpu_count: int
 ) -> Mapping[Half, int] | None:
     """Returns what a container takes of one of its GPUs; None where it cannot be so."""

@@ -19,6 +19,8 @@ from support.scheduler.values import asking, first_fit, gpu, held_slice, pod_of,
 
 G0, G1 = "GPU-n1-0", "GPU-n1-1"
 INIT = ContainerKind.INIT
+#: Core of two containers.
+CORE_OF = {"a": 30, "b": 20}
 
 
 class World(Cluster):
@@ -127,6 +129,88 @@ def test_a_promise_counts_until_the_inventory_shows_the_pod(world: World) -> Non
     world.set_node("n1", published(held_slice("s", "p", 30, 10, 1)))
     assert world.free() == [(100, 80), (70, 70)]
     assert world.planned == []
+
+
+@pytest.mark.parametrize(
+    ("slices", "free"),
+    [
+        ([(30, 10)], (70, 70)),
+        # The second half is still to come, or came as a slice of its own.
+        ([(30, 0)], (70, 70)),
+        ([(30, 0), (0, 10)], (70, 70)),
+        # Of the same pod twice, or of somebody else.
+        ([(30, 10), (30, 10)], (40, 60)),
+        ([(20, 10)], (50, 60)),
+        ([(30, 11)], (40, 59)),
+    ],
+)
+def test_a_promise_and_its_slice_count_once_before_the_slice_has_a_name(
+    world: World, slices: list[tuple[int, int]], free: tuple[int, int]
+) -> None:
+    world.promise(pod_of("p", 30, 10))
+
+    world.set_node(
+        "n1", published(*(held_slice(f"s{n}", None, *each) for n, each in enumerate(slices)))
+    )
+
+    assert world.free() == [free, (100, 80)]
+
+
+def test_two_promises_and_one_slice_without_a_name_count_as_two(world: World) -> None:
+    world.promise(pod_of("p", 30, 10))
+    world.promise(pod_of("q", 30, 10))
+    world.set_node("n1", published(held_slice("s", None, 30, 10)))
+    assert world.free() == [(40, 60), (100, 80)]
+
+    gone = world.view_without("n1", ["uid-p"])
+    assert gone is not None and (gone.gpus[0].core, gone.gpus[0].memory) == (70, 70)
+    # Whichever of the two had the slice, the other's is still to come.
+    world.set_node("n1", published(held_slice("s", "q", 30, 10)))
+    assert world.free() == [(40, 60), (100, 80)]
+
+
+def test_a_container_of_several_matches_by_its_own_amounts(world: World) -> None:
+    pair = [asking(name, {"vgpu-core": core, "vgpu-memory": 10}) for name, core in CORE_OF.items()]
+    world.promise(pod_of("p", containers=pair))
+
+    world.set_node("n1", published(held_slice("s", None, 20, 10)))
+    assert world.free() == [(50, 60), (100, 80)]
+    # No container has the amounts of both.
+    world.set_node("n1", published(held_slice("s", None, 50, 20)))
+    assert world.free() == [(0, 40), (100, 80)]
+
+
+def test_a_slice_without_a_name_may_be_of_a_pod_whose_gpu_is_guessed(world: World) -> None:
+    world.promise(pod_of("p", 30, 10))
+    world.set_pod(pod_of("q", 30, 10, node="n1"))  # somebody else bound it
+    assert world.free() == [(40, 60), (100, 80)]
+
+    world.set_node("n1", published(held_slice("s", None, 30, 10)))
+
+    assert world.free() == [(10, 50), (100, 80)]
+
+
+def test_a_program_that_starts_finds_a_full_gpu_with_the_slice_that_has_no_name(
+    world: World,
+) -> None:
+    world.set_node("n1", published(held_slice("s", None, 100, 80)))
+
+    world.set_pod(pod_of("p", 100, 80, node="n1", chosen=ChosenGpus("n1", {"main": (G0,)})))
+
+    assert world.free() == [(0, 0), (100, 80)]
+    assert world.planned == []
+
+
+def test_devices_without_a_name_are_those_of_pods_that_wait(world: World) -> None:
+    for name in "pq":
+        pod = pod_of(name, containers=[asking("main", {"gpu": 2})])
+        world.assume(pod, "n1", Plan({}, Reservation({}, {"nvidia.com/gpu": 2})), world.now_s)
+
+    for unnamed, left in ((0, 4), (2, 4), (4, 4), (5, 3)):
+        resource = PublishedResource("nvidia.com/gpu", 8, unnamed, (("", ""),) * unnamed)
+        world.set_node("n1", published(resources=[resource]))
+        found = world.view("n1")
+        assert found is not None and found[1].devices["nvidia.com/gpu"].free == left
 
 
 def test_a_promise_that_nobody_keeps_expires(world: World) -> None:
@@ -373,7 +457,7 @@ def test_devices_are_promised_and_shown_by_count(world: World) -> None:
     assert free() == 2
     world.set_pod(replace(request, node="n1"))
     world.set_node("n1", published(count=0, resources=node(("", ""), ("", ""))))
-    assert free() == 0
+    assert free() == 2
     world.set_node("n1", published(count=0, resources=node(("team", "p"), ("team", "p"))))
     assert free() == 2
 
