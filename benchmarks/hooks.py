@@ -7,13 +7,13 @@ after another; what a subject adds is the difference of the medians within a rou
 drifts of the machine fall out. Shown are median and quartiles of these differences.
 
 Instructions do not depend on the machine: callgrind counts them for two numbers of calls, and the
-difference of the counts over the difference of the calls is what one call costs. Meanwhile the
+difference of the counts over the difference of the calls is what one call costs. So it is with
+locked instructions, which differ by a factor of eight between machines (`callgrind`). Meanwhile the
 clock counts how often it was read (``native/counted_clock.c``), since some of the work is done once
 in so many milliseconds and a slow machine would do it for fewer calls.
 """
 
 import os
-import re
 import shutil
 import statistics
 import tempfile
@@ -27,7 +27,7 @@ from libvgpu.errors import VgpuError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.sim import Machine, ideal_profile
 
-from . import clients
+from . import callgrind, clients
 from .figure import Figure, Measurement, Options, spread
 from .nulldriver import DEVICE_UUID, build_client, build_driver, build_preload
 
@@ -39,7 +39,6 @@ _BATCHES = 9
 _RUN_TIMEOUT_SECONDS = 60
 _COUNT_TIMEOUT_SECONDS = 120
 _FEW_CALLS, _MANY_CALLS = 1000, 3000
-_TOTAL = re.compile(r"^(?:summary|totals): (\d+)", re.M)
 OURS, NOBODY = "libvgpu", "no shim"
 
 
@@ -76,6 +75,18 @@ CROWDS = (
     Case("first context, 64 processes at once, simulated driver", "context", 100, 1, 64),
     Case("first context of 64, with no estimate yet", "context", 100, 1, 64, is_told=False),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class CallCost:
+    """What a call executes, as a mean.
+
+    Attributes:
+        locked: instructions among them that are locked.
+    """
+
+    instructions: float
+    locked: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,11 +153,11 @@ class Bench:
         waiting = max(1.0, case.processes / len(os.sched_getaffinity(0)))
         return statistics.median(times_ns) / (waiting if case.calls > 1 else 1.0)
 
-    def count_instructions(self, preload: Path | None, case: Case, way: str) -> float:
-        """Returns the instructions of one call, by callgrind.
+    def count(self, preload: Path | None, case: Case, way: str) -> CallCost:
+        """Returns what one call executes, by callgrind.
 
         Raises:
-            VgpuError: a part does not compile, the client fails, or callgrind says no total.
+            VgpuError: a part does not compile, the client fails, or nothing was counted.
         """
         totals = []
         clock = self.directory / "counted_clock.so"
@@ -154,16 +165,17 @@ class Bench:
             build_preload("counted_clock", self.directory)
         for calls in (_FEW_CALLS, _MANY_CALLS):
             report = self.directory / "callgrind.out"
-            command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={report}", "-q",
+            command = ["valgrind", *callgrind.OPTIONS, f"--callgrind-out-file={report}", "-q",
                        str(self.client), case.word, way, str(calls), "1"]  # fmt: skip
             environment = self.environment(preload, case)
             environment["LD_PRELOAD"] = f"{clock} {environment.get('LD_PRELOAD', '')}".strip()
             clients.run(command, environment, _COUNT_TIMEOUT_SECONDS)
-            found = _TOTAL.search(report.read_text())
-            if found is None:
-                raise VgpuError(f"callgrind wrote no total into {report}")
-            totals.append(int(found[1]))
-        return (totals[1] - totals[0]) / (_MANY_CALLS - _FEW_CALLS)
+            totals.append(callgrind.executed(report))
+        few, many = totals
+        calls = _MANY_CALLS - _FEW_CALLS
+        return CallCost(
+            (many.instructions - few.instructions) / calls, (many.locked - few.locked) / calls
+        )
 
 
 def _times(
@@ -199,7 +211,7 @@ def _instructions(
     title = f"{case.title} ({_WAYS[way]})"
     quantity, unit = "added instructions", "per call"
     try:
-        base = bench.count_instructions(None, case, way)
+        base = bench.count(None, case, way)
     except VgpuError as error:
         return [
             Measurement(title, name, quantity, unit, None, note=error.message) for name in subjects
@@ -207,10 +219,15 @@ def _instructions(
     results = []
     for name, library in subjects.items():
         try:
-            count = bench.count_instructions(library, case, way) - base
-            results.append(spread(title, name, quantity, unit, [count]))
+            cost = bench.count(library, case, way)
         except VgpuError as error:
             results.append(Measurement(title, name, quantity, unit, None, note=error.message))
+            continue
+        locked = [cost.locked - base.locked]
+        results += [
+            spread(title, name, quantity, unit, [cost.instructions - base.instructions]),
+            spread(title, name, "added locked instructions", unit, locked),
+        ]
     return results
 
 

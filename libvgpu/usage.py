@@ -250,7 +250,7 @@ def _device(copy: Any, slot: int, index: int, window: Any) -> DeviceUsage:
         device_index=index,
         used_bytes=min(row.bytes, lib.LEDGER_MAX_BYTES),
         kind_bytes={
-            name: min(row.kind_bytes[at], lib.LEDGER_MAX_BYTES)
+            name: min(lib.usage_kind_bytes(row, at), lib.LEDGER_MAX_BYTES)
             for at, name in enumerate(KIND_NAMES)
         },
         peak_bytes=min(row.peak_bytes, lib.LEDGER_MAX_BYTES),

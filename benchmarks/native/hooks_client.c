@@ -9,12 +9,14 @@
  *     WAY   elf | getproc                (linked, or resolved through cuGetProcAddress_v2 as
  *                                         cudart does)
  *
- * The loops of both ways call through a pointer read from memory, so that they differ only in what
+ * A second thread waits meanwhile: with one thread only, the C library leaves out the lock prefix of
+ * its mutexes. The loops of both ways call through a pointer read from memory, so that they differ only in what
  * the pointer leads to. Built against our own declarations; runs on any driver.
  */
 #include "vgpu/cuda_api.h"
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,6 +112,13 @@ static void allocate_many_async(const volatile struct calls *calls, CUstream str
     }
 }
 
+static void *wait_for_ever(void *unused)
+{
+    for (;;)
+        pause();
+    return unused;
+}
+
 static void await_begin(void)
 {
     char byte;
@@ -127,6 +136,7 @@ int main(int argc, char **argv)
     CUmodule module;
     CUfunction function;
     CUstream stream;
+    pthread_t waiter;
     struct calls calls;
 
     if (argc != 5) {
@@ -148,6 +158,10 @@ int main(int argc, char **argv)
         return 0;
     }
     require(cuCtxSetCurrent(context), "cuCtxSetCurrent");
+    if (pthread_create(&waiter, NULL, wait_for_ever, NULL) != 0) {
+        fprintf(stderr, "hooks_client: no second thread\n");
+        return 1;
+    }
     require(cuModuleLoadData(&module, kernel_text), "cuModuleLoadData");
     require(cuModuleGetFunction(&function, module, "empty"), "cuModuleGetFunction");
     require(cuStreamCreate(&stream, 0), "cuStreamCreate");

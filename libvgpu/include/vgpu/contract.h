@@ -204,7 +204,7 @@ struct vgpu_usage_slot_device {
     uint16_t delay_counts[VGPU_DELAY_BUCKETS]; /* delay.h: how long launches were held back */
     uint64_t windows;                          /* of the arbiter, in which this process launched */
     uint64_t books;                            /* VGPU_BOOKS_* */
-    uint64_t kind_bytes[8];                    /* by VGPU_KIND_* */
+    uint64_t kind_bytes[8];                    /* by VGPU_KIND_*; plain is the rest of `bytes` */
     uint64_t peak_bytes;
     uint64_t launches;
     uint64_t gpu_time_ns; /* charged GPU time, corrected by measurement */

@@ -1,5 +1,29 @@
 #include "slice/locks.h"
 
+#include <sched.h>
+
+#include "slice/waiting.h"
+
+/* Who has it is nearly done, or was put aside by the scheduler: then another runs sooner if this thread yields,
+ * but for one of lower priority, which only runs while this one sleeps. */
+#define SPINS 100
+#define YIELDS 1000
+#define SLEEP_NS 50000
+
+void short_lock_wait(struct short_lock *lock)
+{
+    for (int tries = 0; __atomic_load_n(&lock->is_taken, __ATOMIC_RELAXED) != 0 ||
+                        __atomic_exchange_n(&lock->is_taken, 1, __ATOMIC_ACQUIRE) != 0;
+         tries += tries < SPINS + YIELDS) {
+        if (tries < SPINS)
+            __builtin_ia32_pause();
+        else if (tries < SPINS + YIELDS)
+            sched_yield();
+        else
+            waiting_sleep_until(waiting_now_ns() + SLEEP_NS);
+    }
+}
+
 #ifdef VGPU_CHECK_LOCKS
 
 #include <stdio.h>
@@ -8,7 +32,7 @@
 #define MOST_HELD 16
 
 static __thread struct {
-    const pthread_mutex_t *lock;
+    const void *lock;
     enum lock_level level;
 } held[MOST_HELD];
 static __thread int held_count;
@@ -27,7 +51,7 @@ static void complain(const char *what, enum lock_level level, enum lock_level un
     abort();
 }
 
-void locks_note_taken(const pthread_mutex_t *lock, enum lock_level level)
+void locks_note_taken(const void *lock, enum lock_level level)
 {
     for (int i = 0; i < held_count; i++) {
         bool is_in_order =
@@ -43,7 +67,7 @@ void locks_note_taken(const pthread_mutex_t *lock, enum lock_level level)
     held[held_count++].level = level;
 }
 
-void locks_note_given_back(const pthread_mutex_t *lock)
+void locks_note_given_back(const void *lock)
 {
     for (int i = held_count - 1; i >= 0; i--)
         if (held[i].lock == lock) {

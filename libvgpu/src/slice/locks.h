@@ -1,8 +1,10 @@
 /* The shim's locks, and the order in which a thread may take them: what LOCK_LEVELS lists, from
  * top to bottom, is taken in that order only, so no two threads ever wait for each other in a ring.
  *
- * All locks are mutexes that are ready when they are all zero. lock_take and its like are plain
- * pthread calls; a build with -DVGPU_CHECK_LOCKS also keeps what each thread holds, and a thread
+ * All locks are ready when they are all zero. Most are mutexes: lock_take and its like are plain
+ * pthread calls. A short_lock is for the few dozen instructions that every allocation and every free
+ * goes through: a mutex takes a locked instruction to take and another to give back, a short_lock
+ * only the first, and who gives it back wakes nobody. A build with -DVGPU_CHECK_LOCKS also keeps what each thread holds, and a thread
  * that takes a lock out of order is told so on stderr and aborted (tests/native/slice/
  * test_locks.py runs the exercises in such a build).
  *
@@ -15,6 +17,7 @@
 
 #include <pthread.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <time.h>
 
 #define LOCK_LEVELS(LEVEL) \
@@ -59,16 +62,16 @@ enum lock_level {
 #ifdef VGPU_CHECK_LOCKS
 /* The calling thread is about to take, has given back, and (in the child of a fork) holds nothing
  * of what it took. */
-void locks_note_taken(const pthread_mutex_t *lock, enum lock_level level);
-void locks_note_given_back(const pthread_mutex_t *lock);
+void locks_note_taken(const void *lock, enum lock_level level);
+void locks_note_given_back(const void *lock);
 void locks_forget(void);
 #else
-static inline void locks_note_taken(const pthread_mutex_t *lock, enum lock_level level)
+static inline void locks_note_taken(const void *lock, enum lock_level level)
 {
     (void)lock, (void)level;
 }
 
-static inline void locks_note_given_back(const pthread_mutex_t *lock)
+static inline void locks_note_given_back(const void *lock)
 {
     (void)lock;
 }
@@ -121,7 +124,27 @@ static inline void lock_reset(pthread_mutex_t *lock)
     pthread_mutex_init(lock, NULL);
 }
 
-/* The same for locks under which a cancellation point is called (the driver, open): a thread that
+struct short_lock {
+    uint32_t is_taken; /* atomic */
+};
+
+/* Waits until another thread has given it back, and takes it. */
+void short_lock_wait(struct short_lock *lock);
+
+static inline void short_lock_take(struct short_lock *lock, enum lock_level level)
+{
+    locks_note_taken(lock, level);
+    if (__builtin_expect(__atomic_exchange_n(&lock->is_taken, 1, __ATOMIC_ACQUIRE) != 0, 0))
+        short_lock_wait(lock);
+}
+
+static inline void short_lock_give_back(struct short_lock *lock)
+{
+    locks_note_given_back(lock);
+    __atomic_store_n(&lock->is_taken, 0, __ATOMIC_RELEASE);
+}
+
+/* The same for mutexes under which a cancellation point is called (the driver, open): a thread that
  * is cancelled there would keep the lock for ever. Answers what lock_give_back_whole restores. */
 static inline int lock_take_whole(pthread_mutex_t *lock, enum lock_level level)
 {

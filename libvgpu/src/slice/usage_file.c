@@ -74,3 +74,21 @@ struct vgpu_usage_slot_device *usage_slot_device(void *file, uint32_t slot, uint
     unsigned char *at = (unsigned char *)usage_slot(file, slot) + sizeof(struct vgpu_usage_slot);
     return (struct vgpu_usage_slot_device *)at + device;
 }
+
+void usage_count_kind(struct vgpu_usage_slot_device *row, uint32_t kind, int64_t bytes)
+{
+    if (kind != VGPU_KIND_PLAIN)
+        __atomic_fetch_add(&row->kind_bytes[kind], (uint64_t)bytes, __ATOMIC_RELAXED);
+}
+
+uint64_t usage_kind_bytes(const struct vgpu_usage_slot_device *row, uint32_t kind)
+{
+    if (kind != VGPU_KIND_PLAIN)
+        return __atomic_load_n(&row->kind_bytes[kind], __ATOMIC_RELAXED);
+    uint64_t rest = __atomic_load_n(&row->bytes, __ATOMIC_ACQUIRE);
+    for (uint32_t other = VGPU_KIND_PLAIN + 1; other < VGPU_KIND_COUNT; other++) {
+        uint64_t bytes = usage_kind_bytes(row, other);
+        rest = bytes < rest ? rest - bytes : 0;
+    }
+    return rest;
+}

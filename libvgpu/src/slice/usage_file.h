@@ -22,4 +22,11 @@ struct vgpu_usage_device *usage_device(void *file, uint32_t device);
 struct vgpu_usage_slot *usage_slot(void *file, uint32_t slot);
 struct vgpu_usage_slot_device *usage_slot_device(void *file, uint32_t slot, uint32_t device);
 
+/* Adds to what a slot has of one kind, after the ledger's own step. Any thread of its process. Plain
+ * memory, of which most is taken, is what `bytes` has beyond all other kinds: it is not counted. */
+void usage_count_kind(struct vgpu_usage_slot_device *row, uint32_t kind, int64_t bytes);
+
+/* What a slot has of one kind. Of a hostile file no more than anything. */
+uint64_t usage_kind_bytes(const struct vgpu_usage_slot_device *row, uint32_t kind);
+
 #endif

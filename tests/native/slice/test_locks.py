@@ -59,7 +59,10 @@ def checked_shim(checked_library: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 def order(compile_program: Compile, how: str) -> subprocess.CompletedProcess[str]:
     program = compile_program(
-        "lock_order.c", "libvgpu/src/slice/locks.c", flags=("-DVGPU_CHECK_LOCKS",)
+        "lock_order.c",
+        "libvgpu/src/slice/locks.c",
+        "libvgpu/src/slice/waiting.c",
+        flags=("-DVGPU_CHECK_LOCKS",),
     )
     return subprocess.run(
         [program, how], capture_output=True, text=True, timeout=PATIENCE_S, check=False

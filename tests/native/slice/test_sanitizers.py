@@ -16,7 +16,7 @@ from support.shim.native_programs import shim_files
 from support.waiting import PATIENCE_S
 
 LEDGER = shim_files("checksum", "limits_file", "usage_file", "ledger", "life", "pids", "slot")
-MAP = ("libvgpu/src/memory/ledger/allocation_map.c",)
+MAP = shim_files("allocation_map", "locks", "waiting")
 RESOLVER = (
     "tests/native/resolve_stubs.c",
     *shim_files("resolve", "real", "elf_lookup", "log"),

@@ -88,17 +88,17 @@ def test_the_null_driver_has_every_row_of_the_hook_table(tmp_path: Path) -> None
 
 
 class FakeBench(hooks.Bench):
-    """Answers at once: the shim adds 2 ns and 10 instructions, the rival crashes."""
+    """Answers at once: the shim adds 2 ns, 10 instructions and a locked one, the rival crashes."""
 
     def time_calls(self, preload: Path | None, case: hooks.Case, way: str) -> float:
         if preload == Path("/rival.so"):
             raise VgpuError("it crashed")
         return BASE_NS + (2.0 if preload else 0.0)
 
-    def count_instructions(self, preload: Path | None, case: hooks.Case, way: str) -> float:
+    def count(self, preload: Path | None, case: hooks.Case, way: str) -> hooks.CallCost:
         if preload == Path("/rival.so"):
             raise VgpuError("it crashed")
-        return 30.0 if preload else 20.0
+        return hooks.CallCost(30.0, 1.0) if preload else hooks.CallCost(20.0, 0.0)
 
 
 def _values(found: Sequence[Measurement]) -> dict[tuple[str, str], float | None]:
@@ -120,6 +120,7 @@ def test_what_is_added_is_the_difference_to_no_shim_of_the_same_round(tmp_path: 
     }
     assert _values(counts) == {
         ("libvgpu", "added instructions"): 10.0,
+        ("libvgpu", "added locked instructions"): 1.0,
         ("rival.so", "added instructions"): None,
     }
     assert [m.note for m in (*times, *counts) if m.value is None] == ["it crashed"] * 2

@@ -6,6 +6,7 @@
 #include "memory/ledger/block.h"
 #include "slice/devices.h"
 #include "slice/region.h"
+#include "slice/usage_file.h"
 #include "vgpu/contract.h"
 
 #define MOST_TRIES 3
@@ -57,7 +58,7 @@ static bool limit_to_own(uint32_t device, int64_t *grown_bytes)
     if (!ask_own(device, &own_bytes))
         return false;
     int64_t beyond_bytes =
-        (int64_t)(own_bytes + counter(&own->kind_bytes[VGPU_KIND_MANAGED]) - counter(&own->bytes));
+        (int64_t)(own_bytes + usage_kind_bytes(own, VGPU_KIND_MANAGED) - counter(&own->bytes));
     if (beyond_bytes < *grown_bytes)
         *grown_bytes = beyond_bytes;
     return true;

@@ -9,6 +9,7 @@
 #include "slice/devices.h"
 #include "slice/locks.h"
 #include "slice/region.h"
+#include "slice/usage_file.h"
 #include "vgpu/contract.h"
 
 #define PERIOD_NS 1000000000ll
@@ -77,7 +78,7 @@ static struct books read_books(uint32_t device)
         .change_count = __atomic_load_n(&own->count, __ATOMIC_ACQUIRE),
         .known_bytes = (own_bytes > other_bytes ? own_bytes - other_bytes : 0) +
                        shared_memory_held_bytes(device),
-        .sure_bytes = __atomic_load_n(&own->kind_bytes[VGPU_KIND_PLAIN], __ATOMIC_RELAXED),
+        .sure_bytes = usage_kind_bytes(own, VGPU_KIND_PLAIN),
     };
 }
 

@@ -9,7 +9,7 @@
 #define FIRST_CAPACITY 64 /* entries; a power of two */
 
 struct shard {
-    pthread_mutex_t lock;
+    struct short_lock lock;
     struct allocation *entries; /* capacity of them, address 0 is free */
     uint64_t capacity;
     uint64_t count;
@@ -87,7 +87,7 @@ bool allocation_map_insert(const struct allocation *allocation, struct allocatio
 {
     struct shard *shard = shard_of(allocation->space, allocation->address);
     bool done = true;
-    lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
+    short_lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
     if (4 * (shard->count + 1) > 3 * shard->capacity)
         done = grow(shard);
     if (done) {
@@ -98,7 +98,7 @@ bool allocation_map_insert(const struct allocation *allocation, struct allocatio
             *displaced = shard->entries[at];
         shard->entries[at] = *allocation;
     }
-    lock_give_back(&shard->lock);
+    short_lock_give_back(&shard->lock);
     return done;
 }
 
@@ -109,7 +109,7 @@ static bool look_up(uint32_t space, uint64_t address, struct allocation *result,
         return false;
     struct shard *shard = shard_of(space, address);
     bool found = false;
-    lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
+    short_lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
     if (shard->count > 0) {
         uint64_t at = find(shard, space, address);
         found = shard->entries[at].address != 0;
@@ -119,7 +119,7 @@ static bool look_up(uint32_t space, uint64_t address, struct allocation *result,
                 remove_at(shard, at);
         }
     }
-    lock_give_back(&shard->lock);
+    short_lock_give_back(&shard->lock);
     return found;
 }
 
@@ -139,11 +139,11 @@ void allocation_map_each(enum allocation_space space,
 {
     for (int i = 0; i < SHARD_COUNT; i++) {
         struct shard *shard = &shards[i];
-        lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
+        short_lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
         for (uint64_t place = 0; place < shard->capacity; place++)
             if (shard->entries[place].address != 0 && shard->entries[place].space == space)
                 look(&shard->entries[place], argument);
-        lock_give_back(&shard->lock);
+        short_lock_give_back(&shard->lock);
     }
 }
 
@@ -152,7 +152,7 @@ bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *wa
 {
     for (; walk->shard < SHARD_COUNT; walk->shard++) {
         struct shard *shard = &shards[walk->shard];
-        lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
+        short_lock_take(&shard->lock, LOCK_ALLOCATION_MAP);
         /* From its beginning each time: since the last call other threads may have moved entries,
          * by growing the table or removing one whose run they belong to. */
         for (uint64_t place = 0; place < shard->capacity; place++) {
@@ -160,10 +160,10 @@ bool allocation_map_take_of_context(uint64_t context, struct allocation_walk *wa
                 continue;
             *taken = shard->entries[place];
             remove_at(shard, place);
-            lock_give_back(&shard->lock);
+            short_lock_give_back(&shard->lock);
             return true;
         }
-        lock_give_back(&shard->lock);
+        short_lock_give_back(&shard->lock);
     }
     return false;
 }

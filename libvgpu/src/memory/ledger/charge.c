@@ -10,6 +10,7 @@
 #include "slice/devices.h"
 #include "slice/limits_file.h"
 #include "slice/region.h"
+#include "slice/usage_file.h"
 #include "vgpu/contract.h"
 
 #define MIB (1024.0 * 1024.0)
@@ -22,7 +23,7 @@ static const char *const kind_names[VGPU_KIND_COUNT] = {
 static void count(const struct charge *charge, int64_t bytes)
 {
     struct vgpu_usage_slot_device *counters = region_counters((uint32_t)charge->device);
-    region_add(&counters->kind_bytes[charge->kind], bytes);
+    usage_count_kind(counters, charge->kind, bytes);
     uint64_t held = __atomic_load_n(&counters->bytes, __ATOMIC_RELAXED);
     if (bytes > 0 && held > counters->peak_bytes)
         counters->peak_bytes = held; /* a race of two threads loses one sample of a statistic */

@@ -22,13 +22,13 @@ struct slab {
     uint64_t seen;   /* pieces that were found then */
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct short_lock lock;
 static struct slab *table[PLACES];
 static struct slab *unused;
 
 void slabs_after_fork(void)
 {
-    lock_reset(&lock);
+    lock = (struct short_lock){0};
     memset(table, 0, sizeof table); /* the map of allocations forgets the pieces */
 }
 
@@ -85,13 +85,13 @@ static void unlink_slab(struct slab *slab)
 static void release(struct charge_owner *owner, const struct allocation *allocation)
 {
     struct slab *slab = (struct slab *)owner;
-    lock_take(&lock, LOCK_SLABS);
+    short_lock_take(&lock, LOCK_SLABS);
     slab->used_bytes -= allocation->bytes;
     bool is_empty = --slab->pieces == 0;
     struct charge charge = slab->charge;
     if (is_empty)
         unlink_slab(slab);
-    lock_give_back(&lock);
+    short_lock_give_back(&lock);
     if (is_empty)
         charge_cancel(&charge);
 }
@@ -100,7 +100,7 @@ struct charge_owner *slabs_join(uint64_t address, uint64_t piece_bytes, uint64_t
                                 const struct charge *charge, bool *is_new)
 {
     uint64_t base = address & ~(block_bytes - 1);
-    lock_take(&lock, LOCK_SLABS);
+    short_lock_take(&lock, LOCK_SLABS);
     struct slab *slab = find(base);
     *is_new = slab == NULL;
     if (slab == NULL && (slab = take_unused()) != NULL) {
@@ -112,15 +112,15 @@ struct charge_owner *slabs_join(uint64_t address, uint64_t piece_bytes, uint64_t
         slab->used_bytes += piece_bytes;
         slab->pieces++;
     }
-    lock_give_back(&lock);
+    short_lock_give_back(&lock);
     return slab != NULL ? &slab->owner : NULL;
 }
 
 void slabs_pay(struct charge_owner *owner, const struct charge *charge)
 {
-    lock_take(&lock, LOCK_SLABS);
+    short_lock_take(&lock, LOCK_SLABS);
     ((struct slab *)owner)->charge = *charge;
-    lock_give_back(&lock);
+    short_lock_give_back(&lock);
 }
 
 /* ---- room ---- */
@@ -185,7 +185,7 @@ static bool any_has_run(uint64_t block_bytes, uint64_t piece_bytes)
 bool slabs_have_room(int device, uint64_t piece_bytes, uint64_t block_bytes)
 {
     bool has_room = false;
-    lock_take(&lock, LOCK_SLABS);
+    short_lock_take(&lock, LOCK_SLABS);
     uint64_t count = hand_out(device, piece_bytes, block_bytes, NULL);
     size_t size = count * (steps_of(block_bytes) / WORD_BITS + 1) * sizeof(uint64_t);
     void *words =
@@ -198,6 +198,6 @@ bool slabs_have_room(int device, uint64_t piece_bytes, uint64_t block_bytes)
         hand_out(device, piece_bytes, block_bytes, NULL);
         munmap(words, size);
     }
-    lock_give_back(&lock);
+    short_lock_give_back(&lock);
     return has_room;
 }

@@ -2,7 +2,7 @@
  * addresses of what lies in them. A slab is charged once, from its first piece to its last, to the process
  * that has it.
  *
- * One mutex guards the records; under it the map of allocations is read where room is looked for. Records
+ * One lock guards the records; under it the map of allocations is read where room is looked for. Records
  * are owners of entries in that map (charge.h), which keep them; they are reused, never unmapped. A forked
  * child starts without: the memory is its parent's. */
 #ifndef VGPU_SLABS_H

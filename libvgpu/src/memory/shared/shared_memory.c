@@ -217,7 +217,7 @@ struct charge_owner *shared_memory_export(const struct charge *charge, const uin
         struct vgpu_usage_slot_device *counters =
             usage_slot_device(region_usage(), shared->slot.index, (uint32_t)charge->device);
         ledger_force(&ledger, shared->slot.index, charge->bytes);
-        region_add(&counters->kind_bytes[charge->kind], (int64_t)charge->bytes);
+        usage_count_kind(counters, charge->kind, (int64_t)charge->bytes);
         counters->peak_bytes = charge->bytes;
         fill(shared, key, (uint32_t)charge->device, charge->bytes, parent);
     }
