@@ -3,10 +3,13 @@
 #ifndef CLIENT_H
 #define CLIENT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "vgpu/cuda_api.h"
 
@@ -100,6 +103,33 @@ static inline uint64_t now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * SECOND_NS + (uint64_t)now.tv_nsec;
+}
+
+/* Reads one line of at most 15 characters, its end left out; false at the end of stdin. By read(): what
+ * waits inside of stdio has the machine's time also where a program has a time of its own. */
+struct client_line {
+    char text[16];
+};
+
+static inline bool client_read_line(struct client_line *line)
+{
+    for (size_t at = 0; read(STDIN_FILENO, &line->text[at], 1) == 1; at++) {
+        bool is_end = line->text[at] == '\n' || at == sizeof line->text - 1;
+        if (is_end) {
+            line->text[at] = '\0';
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Says that it is ready, and waits to be told to go; false where nobody does. */
+static inline bool client_may_go(void)
+{
+    struct client_line line;
+    printf("ready\n");
+    fflush(stdout);
+    return client_read_line(&line) && strcmp(line.text, "go") == 0;
 }
 
 /* Makes the first GPU's primary context current and loads code into it. */

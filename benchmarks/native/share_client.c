@@ -165,12 +165,12 @@ static void prepare(void)
 
 static void *read_orders(void *unused)
 {
-    char line[16];
+    struct client_line line;
     (void)unused;
-    while (fgets(line, sizeof line, stdin) != NULL)
-        if (strcmp(line, "mark\n") == 0)
+    while (client_read_line(&line))
+        if (strcmp(line.text, "mark") == 0)
             atomic_store(&marking, true);
-        else if (strcmp(line, "tell\n") == 0)
+        else if (strcmp(line.text, "tell") == 0)
             atomic_store(&telling, true);
     atomic_store(&stopping, true);
     return NULL;
@@ -234,10 +234,7 @@ int main(int count, char **arguments)
     if (options.form == FORM_MEMSET && options.bytes == 0)
         refuse("bytes=0");
     prepare();
-    printf("ready\n");
-    fflush(stdout);
-    char line[16];
-    if (fgets(line, sizeof line, stdin) == NULL || strcmp(line, "go\n") != 0)
+    if (!client_may_go())
         return 0;
     pthread_t reader;
     if (pthread_create(&reader, NULL, read_orders, NULL) != 0) {

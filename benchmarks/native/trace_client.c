@@ -169,10 +169,7 @@ int main(int count, char **arguments)
     }
     script = trace_script_read(path);
     trace_driver_prepare(&script, rounds_per_ms);
-    printf("ready\n");
-    fflush(stdout);
-    char line[16];
-    if (fgets(line, sizeof line, stdin) == NULL || strcmp(line, "go\n") != 0)
+    if (!client_may_go())
         return 0;
     free(play(warm_up).step_ns);
     launches = 0;

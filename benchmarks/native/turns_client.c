@@ -89,7 +89,6 @@ int main(int count, char **arguments)
 {
     CUfunction spin;
     CUstream stream;
-    char line[16];
     for (int i = 1; i < count; i++)
         read_option(arguments[i]);
     struct client_spin work = client_spin(kernel_ns, rounds_per_ms, 1, 1);
@@ -101,9 +100,7 @@ int main(int count, char **arguments)
         most = MOST_EVENTS;
     for (unsigned i = 0; i < most; i++)
         MUST(cuEventCreate(&events[i], CU_EVENT_DEFAULT));
-    printf("ready\n");
-    fflush(stdout);
-    if (fgets(line, sizeof line, stdin) == NULL || strcmp(line, "go\n") != 0)
+    if (!client_may_go())
         return 0;
     uint64_t begin_ns = now_ns() + warm_up_ms * MS_NS, end_ns = begin_ns + measured_ms * MS_NS;
     unsigned recorded = 0;
