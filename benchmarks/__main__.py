@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from libvgpu.errors import UsageError, VgpuError
 
+from . import own_time
 from .command_line import RunArguments, parse
 from .figure import Figure, Options, judge, to_json
 from .listing import listing
@@ -31,6 +32,7 @@ FIGURES = {
     "share-contended": "benchmarks.share_contended",
     "traces": "benchmarks.playback",
     "programs": "benchmarks.programs",
+    "costs": "benchmarks.costs",
     "allocate": "benchmarks.allocate",
     "reload": "benchmarks.config_reload",
     "extender": "benchmarks.extender",
@@ -82,8 +84,14 @@ def _list_figures() -> None:
             print(f"{name:15} {figure.summary} [{figure.label}]")
 
 
-def _run(asked: RunArguments) -> int:
+def _run(asked: RunArguments, arguments: Sequence[str]) -> int:
     figures = [load_figure(name) for name in asked.names]
+    of_own_time = [figure.name for figure in figures if figure.has_own_time]
+    if of_own_time and not own_time.is_on():
+        if len(of_own_time) < len(figures):
+            names = ", ".join(of_own_time)
+            raise UsageError(f"what has a time of its own is taken in a run of its own: {names}")
+        return own_time.run(arguments)
     if asked.plot is not None:
         require_plotting()
     if asked.earlier is not None and asked.markdown is None:
@@ -124,11 +132,12 @@ def _run(asked: RunArguments) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line and returns its exit status."""
     try:
-        asked = parse(sys.argv[1:] if arguments is None else arguments)
+        arguments = sys.argv[1:] if arguments is None else arguments
+        asked = parse(arguments)
         if asked is None:
             _list_figures()
             return 0
-        return _run(asked)
+        return _run(asked, arguments)
     except VgpuError as error:
         hint = f"\nhint: {error.hint}" if error.hint else ""
         print(f"benchmarks: {error.message}{hint}", file=sys.stderr)

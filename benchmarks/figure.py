@@ -84,6 +84,7 @@ class Figure:
         label: where the numbers come from; shown wherever they are.
         measure: takes the measurements.
         rounds: how often each measurement is repeated unless asked otherwise.
+        has_own_time: it is taken in a time of its own (`own_time`), the same on every machine.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Figure:
     label: str
     measure: Callable[[Options], Sequence[Measurement]]
     rounds: int = 15
+    has_own_time: bool = False
 
 
 def describe_bar(measurement: Measurement) -> str:

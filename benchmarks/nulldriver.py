@@ -146,12 +146,21 @@ def built_client(library: Path, name: str, *further: str) -> Iterator[Path]:
         yield build_client(name, driver, *further)
 
 
-def build_preload(name: str, directory: Path) -> Path:
+def build_preload(name: str, directory: Path, *parts: str) -> Path:
     """Builds ``native/<name>.c`` as a library to preload; returns its path.
+
+    Args:
+        name: of the library.
+        directory: for what is built.
+        parts: where it has several, their files in the folder ``native/<name>``.
 
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
     library = directory / f"{name}.so"
-    _compile(["-shared", "-fPIC", str(_NATIVE / f"{name}.c"), "-o", str(library)])
+    files = [f"{name}/{part}" for part in parts] or [name]
+    sources = [str(_NATIVE / f"{file}.c") for file in files]
+    _compile(
+        ["-D_GNU_SOURCE", "-shared", "-fPIC", "-fno-builtin", *sources, "-ldl", "-o", str(library)]
+    )
     return library

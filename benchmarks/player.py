@@ -10,6 +10,8 @@ from pathlib import Path
 
 from libvgpu.errors import VgpuError
 
+from . import own_time
+
 #: The player's sources, as `benchmarks.nulldriver.build_client` takes them.
 PLAYER = ("trace_client", "trace_driver", "trace_script")
 #: More of it is told, since steps are too few then.
@@ -38,6 +40,7 @@ class PlayedProgram:
             f"script={self.path}",
             f"warm_up={self.warm_up_seconds}",
             f"seconds={self.seconds}",
+            *(["own_time=1"] if own_time.is_on() else []),
         ]
 
 

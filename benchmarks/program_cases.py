@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from enum import Enum
 
-from .program_plans import Loop, Program, Queue
+from .program_plans import Loop, Program, Queue, Training
 from .repeats import US
 
 
@@ -35,7 +35,12 @@ class Case:
         return f"{self.title}: {index + 1}, {self.programs[index]}"
 
 
-ALONE: tuple[Program, ...] = ("decode", "gpt", "conv", "generate", Loop(8), Loop(64), Loop(500))
+TRAINING = Training(6 * US)
+ALONE: tuple[Program, ...] = (
+    *("decode", "gpt", "conv", "generate"),
+    *(Loop(8), Loop(64), Loop(500)),
+    TRAINING,
+)
 CASES = (
     *(Case((program,), (90,), Goal.KEPT) for program in ALONE),
     Case(("gpt",), (40,), Goal.SHARE),

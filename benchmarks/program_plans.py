@@ -1,4 +1,4 @@
-"""What players play: real programs from their traces, loops of short kernels, and a queue.
+"""What players play: real programs from their traces, loops of short kernels, queues and training.
 
 The loops of the first run on an H100 launched kernels of 5 us "each 15 us". Bare, each of a pair
 came to 62 000 launches a second, one in 16.1 us; a launch took the caller 4.4 us on average, and
@@ -20,6 +20,9 @@ SILICON_LOOP_PER_SECOND = 62_000.0
 _LOOP_STEP = 512
 _QUEUE_STEP = 16
 _QUEUE_BLOCKS, _QUEUE_THREADS = 264, 1024
+_TRAINING_KERNELS, _TRAINING_KINDS, _TRAINING_GAP_NS = 200, 40, 5_000
+#: 1 MiB by PCIe 5.0 x16, at the 26 GB/s that others report of pinned memory.
+_MIB_COPY_NS = 40_000
 _MS_PER_SECOND = 1000.0
 _MS_NS = 1_000_000
 
@@ -44,8 +47,18 @@ class Queue:
         return f"queue of {format_ns(self.kernel_ns)} kernels"
 
 
-#: A trace by its name, a loop, or a queue.
-Program = Loop | Queue | str
+@dataclass(frozen=True, slots=True)
+class Training:
+    """Steps that copy pinned memory to the GPU and back, each of which waits for the copy back."""
+
+    kernel_ns: int
+
+    def __str__(self) -> str:
+        return f"training with pinned copies, {format_ns(self.kernel_ns)} kernels"
+
+
+#: A trace by its name, a loop, a queue, or training.
+Program = Loop | Queue | Training | str
 
 
 def loop_plan(kinds: int) -> Plan:
@@ -70,6 +83,24 @@ def queue_plan(kernel_ns: int) -> Plan:
     return Plan(trace, (1.0,), (), busy_ns, 0)
 
 
+def training_plan(kernel_ns: int) -> Plan:
+    """Returns steps of two copies of 1 MiB in, kernels of 40 kinds, and the loss out."""
+    inward = Row("cudaMemcpyAsync", 0, _TRAINING_GAP_NS, "cuMemcpyHtoDAsync",
+                 gpu_ns=_MIB_COPY_NS, bytes=1 << 20, copy="pinned to device")  # fmt: skip
+    kernels = tuple(
+        Row("cudaLaunchKernel", 0, _TRAINING_GAP_NS, "cuLaunchKernel",
+            kind=number % _TRAINING_KINDS, blocks=_QUEUE_BLOCKS, threads=256, gpu_ns=kernel_ns)
+        for number in range(_TRAINING_KERNELS)
+    )  # fmt: skip
+    outward = Row("cudaMemcpyAsync", 0, _TRAINING_GAP_NS, "cuMemcpyDtoHAsync", gpu_ns=2_000,
+                  bytes=4, copy="device to pinned")  # fmt: skip
+    wait = Row("cudaStreamSynchronize", 0, _TRAINING_GAP_NS, "cuStreamSynchronize")
+    busy_ns = _TRAINING_KERNELS * kernel_ns
+    step = (inward, inward, *kernels, outward, wait)
+    trace = Trace(str(Training(kernel_ns)), busy_ns / _MS_NS, _TRAINING_KINDS, (step,))
+    return Plan(trace, (1.0,), (), busy_ns, 0)
+
+
 def plan_of(program: Program) -> Plan:
     """Returns what a player is to do.
 
@@ -80,6 +111,8 @@ def plan_of(program: Program) -> Plan:
         return loop_plan(program.kinds)
     if isinstance(program, Queue):
         return queue_plan(program.kernel_ns)
+    if isinstance(program, Training):
+        return training_plan(program.kernel_ns)
     return make_plan(read_trace(DIRECTORY / f"{program}.json.gz"))
 
 

@@ -10,7 +10,7 @@ them little; shares are device time by the books of the simulated GPU.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from libvgpu.sim import find_profile
+from libvgpu.sim import Profile, find_profile
 
 from .figure import Figure, Measurement, Options, spread
 from .played_tenants import Kept, PlayedTenant, PlayedWindow, note_of, play, play_round, rounds_of
@@ -20,7 +20,6 @@ from .program_cases import CASES, Case, Goal
 from .program_plans import Program, plan_of
 from .repeats import (
     LABEL,
-    ROUNDS,
     Lengths,
     curves_of,
     judged_errors,
@@ -171,15 +170,20 @@ def _draw(options: Options, case: Case, kept: Kept) -> None:
         draw(options.plot, f"programs: {case.title}, {subject}", LABEL, curves)
 
 
-def measure_cases(cases: Sequence[Case], options: Options) -> list[Measurement]:
+def measure_cases(
+    cases: Sequence[Case], options: Options, profile: Profile | None = None
+) -> list[Measurement]:
     """Measures some cases.
+
+    Args:
+        profile: of the simulated GPU; None: the usual one.
 
     Raises:
         VgpuError: there is no compiler, a trace is damaged, or a player fails without any shim.
     """
     long, subjects = lengths(options), subjects_of(options)
     all_rounds = {case: Rounds() for case in cases}
-    with open_stage(*PLAYER, profile=find_profile(PROFILE)) as stage:
+    with open_stage(*PLAYER, profile=profile or find_profile(PROFILE)) as stage:
         players = players_of(stage, cases, long)
         for number in range(options.rounds):
             for case, rounds in all_rounds.items():
@@ -210,5 +214,6 @@ FIGURE = Figure(
     summary="what real and launch-bound programs keep in a slice, alone, in pairs, light by heavy",
     label=LABEL,
     measure=measure,
-    rounds=ROUNDS,
+    rounds=1,
+    has_own_time=True,
 )

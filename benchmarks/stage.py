@@ -22,6 +22,7 @@ from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create, read_limits, write_limits
 from libvgpu.sim import Machine, Profile, ideal_profile
 
+from . import own_time
 from .clients import read_line
 from .nulldriver import built_client
 from .tenant_programs import Tenant, TenantClient, TenantProgram, TenantReading, Window, shares
@@ -261,9 +262,9 @@ class Stage:
     def _environment(self, running: Running, index: int, preload: Path | None) -> Mapping[str, str]:
         # A rival is configured through its own variables, its cap through that of HAMi-core.
         passed = {k: v for k, v in os.environ.items() if k.startswith(("CUDA_", "GPU_"))}
+        passed |= own_time.passed_on(preload)
         environment = running.machine.environment({"PATH": os.defpath, **passed})
         if preload is not None:
-            environment["LD_PRELOAD"] = str(preload)
             environment["VGPU_DIR"] = str(running.directories[index])
             if preload != shim_path():
                 environment["CUDA_DEVICE_SM_LIMIT"] = str(running.tenants[index].core_percent)

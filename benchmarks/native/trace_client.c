@@ -5,7 +5,8 @@
  * held up does not catch up.
  *
  * Arguments are word=value: script (a file; trace_script.h has its form), rounds_per_ms (of the
- * GPU, as client.h tells), warm_up and seconds (of the measured time). It says "ready" once it could begin, begins when stdin says "go", plays for
+ * GPU, as client.h tells), warm_up and seconds (of the measured time), own_time=1 (where the program's time is
+ * its own: pauses are slept). It says "ready" once it could begin, begins when stdin says "go", plays for
  * the warm-up, waits for the GPU, measures, waits for the GPU again and prints one line of JSON:
  * steps a second, how long a step took the host (50 and 99 of 100 at most), launches (with memsets,
  * copies and graphs) a second, GPU time of kernels that a step asks for, and the part of the time
@@ -22,6 +23,20 @@
 
 static struct trace_script script;
 static uint64_t launches;
+static bool has_own_time;
+
+/* Returns the first moment from then on. A sleep comes too late, but not where time is the program's own. */
+static uint64_t pass_until(uint64_t until_ns)
+{
+    struct timespec until = {(time_t)(until_ns / SECOND_NS), (long)(until_ns % SECOND_NS)};
+    uint64_t now = until_ns;
+    if (has_own_time)
+        clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &until, NULL);
+    else
+        while ((now = now_ns()) < until_ns)
+            continue;
+    return now;
+}
 
 /* Plays one step; returns when it was over. */
 static uint64_t play_step(const struct trace_rows *step)
@@ -31,9 +46,7 @@ static uint64_t play_step(const struct trace_rows *step)
         struct trace_row *row = &step->rows[i];
         trace_driver_call(row);
         launches += row->call >= TRACE_LAUNCH && row->call <= TRACE_COPY_WITHIN;
-        uint64_t until = now_ns() + row->gap_ns;
-        while ((now = now_ns()) < until)
-            continue;
+        now = pass_until(now_ns() + row->gap_ns);
     }
     return now;
 }
@@ -42,7 +55,7 @@ static uint64_t play_step(const struct trace_rows *step)
 static uint64_t cpu_wait_ns(void)
 {
     unsigned long long run_ns, wait_ns;
-    FILE *file = fopen("/proc/self/schedstat", "re");
+    FILE *file = has_own_time ? NULL : fopen("/proc/self/schedstat", "re");
     int found = file != NULL && fscanf(file, "%llu %llu", &run_ns, &wait_ns) == 2;
     if (file != NULL)
         fclose(file);
@@ -156,9 +169,12 @@ int main(int count, char **arguments)
             seconds = read_seconds(argument + 8, argument);
         } else if (strncmp(argument, "rounds_per_ms=", 14) == 0) {
             rounds_per_ms = read_rate(argument + 14, argument);
+        } else if (strcmp(argument, "own_time=1") == 0) {
+            has_own_time = true;
         } else {
             fprintf(stderr,
-                    "argument '%s' is none of script=, rounds_per_ms=, warm_up= and seconds=\n",
+                    "argument '%s' is none of script=, rounds_per_ms=, warm_up=, seconds= and "
+                    "own_time=1\n",
                     argument);
             return 2;
         }

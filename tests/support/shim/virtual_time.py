@@ -1,28 +1,21 @@
 """Programs in a time of their own, which jumps where all their threads wait.
 
-``tests/native/virtual_time`` takes over the clock and the waits of a program. So a second takes as
-long as its work does, and a run of a seed is the same each time, however fast the machine is.
+`benchmarks.own_time` takes over the clock and the waits of a program. So a second takes as long as
+its work does, and a run of a seed is the same each time, however fast the machine is.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks import own_time
 from support import Compile
 from support.ended import printed
 from support.shim.slices import Slice
 
-PARTS = (
-    *("real", "turn"),
-    *(f"interpose_{kind}" for kind in ("clock", "locks", "poll", "files")),
-)
-SOURCES = (
-    "virtual_time/interpose_programs.c",
-    *(f"tests/native/virtual_time/{part}.c" for part in PARTS),
-)
+_FIRST, *_REST = (f"benchmarks/native/virtual_time/{part}.c" for part in own_time.PARTS)
+SOURCES = (f"../../{_FIRST}", *_REST)
 FLAGS = ("-shared", "-fPIC", "-fno-builtin", "-ldl")
-#: Threads that spin side by side hand on their turn every so often, rather than at each look.
-SLACK_NS = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +54,7 @@ def run_program(
         folder: for the file of its time.
     """
     preload = compile_program(*SOURCES, flags=FLAGS)
-    more = {
-        "LD_PRELOAD": f"{preload} {environment.get('LD_PRELOAD', '')}",
-        "VIRTUAL_TIME_FILE": str(folder / "virtual-time"),
-        "PYTHONHASHSEED": "0",
-    }
-    more["VIRTUAL_TIME_CHANCE"] = (
-        f"{chance.seed} {chance.one_in} {chance.late_ns} 0" if chance else f"0 0 0 {SLACK_NS}"
-    )
-    # At the same addresses each time: what the shim knows of a kernel lies at a hash of one.
-    return printed("setarch", "-R", *command, env={**environment, **more})
+    made = [f"{chance.seed} {chance.one_in} {chance.late_ns} 0"] if chance else []
+    more = own_time.variables(preload, folder / "virtual-time", *made)
+    more["LD_PRELOAD"] += f" {environment.get('LD_PRELOAD', '')}"
+    return printed(*own_time.SAME_ADDRESSES, *command, env={**environment, **more})

@@ -2,7 +2,7 @@
 
 Such a test reads like one that sleeps and measures, and what it measures is right to the nanosecond
 on any machine. In its process, and in those that it starts, the clock and the waits are those of
-``tests/native/virtual_time``. A second there takes as long as what is done in it.
+``benchmarks/native/virtual_time``. A second there takes as long as what is done in it.
 
 A library takes over a process when the process begins. So each worker has a second session of
 pytest, which begins with it and is asked for one test after another. That session forks a process
