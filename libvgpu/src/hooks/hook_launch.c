@@ -189,18 +189,24 @@ static CUresult waited(int64_t began_ns, CUresult result)
     return result;
 }
 
-#define WAIT(symbol, parameters, ...) \
+/* `found` is what a call that succeeds has shown to be idle. */
+#define WAIT(symbol, parameters, found, ...) \
     VGPU_EXPORT CUresult symbol parameters \
     { \
         NEEDS(symbol); \
         int64_t began_ns = throttle_before_wait(); \
-        return waited(began_ns, real.symbol(__VA_ARGS__)); \
+        CUresult result = waited(began_ns, real.symbol(__VA_ARGS__)); \
+        if (result == CUDA_SUCCESS) \
+            found; \
+        return result; \
     }
+#define IDLE(stream, per_thread) throttle_found_idle(launch_stream(stream, per_thread))
+#define DTOH_PARAMETERS (void *host, CUdeviceptr device, size_t bytes)
 
-WAIT(cuStreamSynchronize, (CUstream stream), stream)
-WAIT(cuStreamSynchronize_ptsz, (CUstream stream), stream)
-WAIT(cuEventSynchronize, (CUevent event), event)
-WAIT(cuCtxSynchronize, (void))
-WAIT(cuCtxSynchronize_v2, (CUcontext context), context)
-WAIT(cuMemcpyDtoH_v2, (void *host, CUdeviceptr device, size_t bytes), host, device, bytes)
-WAIT(cuMemcpyDtoH_v2_ptds, (void *host, CUdeviceptr device, size_t bytes), host, device, bytes)
+WAIT(cuStreamSynchronize, (CUstream stream), IDLE(stream, 0), stream)
+WAIT(cuStreamSynchronize_ptsz, (CUstream stream), IDLE(stream, 1), stream)
+WAIT(cuEventSynchronize, (CUevent event), , event)
+WAIT(cuCtxSynchronize, (void), IDLE(NULL, 0))
+WAIT(cuCtxSynchronize_v2, (CUcontext context), , context)
+WAIT(cuMemcpyDtoH_v2, DTOH_PARAMETERS, IDLE(NULL, 0), host, device, bytes)
+WAIT(cuMemcpyDtoH_v2_ptds, DTOH_PARAMETERS, IDLE(NULL, 1), host, device, bytes)

@@ -211,6 +211,21 @@ void throttle_after_wait(int64_t began_ns)
     count_stall(waiting_now_ns() - began_ns);
 }
 
+void throttle_found_idle(CUstream stream)
+{
+    if (region_open() != REGION_MAPPED)
+        return;
+    for (uint32_t device = 0; device < region_device_count(); device++) {
+        struct flight *flight = flight_of(device);
+        if (__atomic_load_n(&flight->timing.uncertain, __ATOMIC_RELAXED) == NULL ||
+            !lock_try(&flight->lock, LOCK_THROTTLE))
+            continue;
+        flight_harvest(flight, waiting_now_ns());
+        timing_calibrate(&flight->timing, stream);
+        lock_give_back(&flight->lock);
+    }
+}
+
 /* What this process has launched so far, on all devices. */
 static uint64_t launches_so_far(void)
 {

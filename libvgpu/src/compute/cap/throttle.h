@@ -39,6 +39,9 @@ void throttle_after(const struct launch *launch);
 int64_t throttle_before_wait(void);
 void throttle_after_wait(int64_t began_ns);
 
+/* That stream is through with all that this thread launched: a moment to measure what is lacking. */
+void throttle_found_idle(CUstream stream);
+
 /* The program has asked whether the GPU is done, and it is not. If it has asked before, and nothing was launched
  * since, the GPU had work of the program all the while: it waited. Ends no measurement, since programs ask between
  * launches, too. */

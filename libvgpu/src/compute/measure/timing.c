@@ -14,7 +14,8 @@
 #define IDLE_PERCENT 88
 #define SLOW_FACTOR 2 /* times what the host takes at least: then it was slow */
 #define PAIR_TRIES 8
-#define MOST_PAIR_PART 2 /* of what a batch took, by which it is cut for its own events */
+#define MOST_ANCHOR_NS 20000 /* after which the GPU was not idle */
+#define MOST_PAIR_PART 2     /* of what a batch took, by which it is cut for its own events */
 
 static struct batch *at(struct timing *timing, uint32_t index)
 {
@@ -69,6 +70,15 @@ static bool is_prompt(struct timing *timing, int64_t record_ns)
     return record_ns <= SLOW_FACTOR * timing->least_record_ns;
 }
 
+/* On an idle stream, until it has an answer. */
+static void measure_pair(struct timing *timing, const struct batch *batch, CUstream stream)
+{
+    if (timing->pair_ns != 0 || timing->pair_tries >= PAIR_TRIES)
+        return;
+    timing->pair_tries++;
+    timing->pair_ns = batch_pair_ns(batch, stream);
+}
+
 bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
 {
     if (timing->count == TIMING_BATCHES || timing->is_open)
@@ -82,10 +92,8 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     /* Idle also of what nobody measures, such as a transfer: the start would come behind it. */
     bool is_idle = done && timing->count == 0 && !launches_block() &&
                    real.cuStreamQuery(stream) == CUDA_SUCCESS;
-    if (is_idle && timing->pair_ns == 0 && timing->pair_tries < PAIR_TRIES) {
-        timing->pair_tries++;
-        timing->pair_ns = batch_pair_ns(batch, stream);
-    }
+    if (is_idle)
+        measure_pair(timing, batch, stream);
     int64_t asked_ns = is_idle ? waiting_now_ns() : 0;
     if (done && real.cuEventRecord(batch->start, stream) != CUDA_SUCCESS) {
         batch->context = NULL; /* of a context that ended, or a stream of another one */
@@ -104,6 +112,36 @@ bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns)
     timing->count++;
     timing->is_open = true;
     return true;
+}
+
+/* Records an event that the GPU comes to at once, and waits for it. */
+static void take_anchor(struct timing *timing, struct batch *batch, CUstream stream)
+{
+    int64_t asked_ns = waiting_now_ns();
+    if (real.cuEventRecord(batch->start, stream) != CUDA_SUCCESS)
+        return;
+    int64_t start_ns = waiting_now_ns();
+    while (real.cuEventQuery(batch->start) == CUDA_ERROR_NOT_READY)
+        if (waiting_now_ns() > start_ns + MOST_ANCHOR_NS)
+            return;
+    if (is_prompt(timing, start_ns - asked_ns))
+        gpu_clock_set(&timing->clock, batch->context, &batch->start, start_ns);
+}
+
+void timing_calibrate(struct timing *timing, CUstream stream)
+{
+    CUcontext context = devices_context_of(stream);
+    if (context == NULL || context != timing->uncertain || timing->count > 0 || launches_block())
+        return;
+    struct batch *batch = at(timing, 0);
+    struct batch_visit visit = batch_visit(context);
+    if (batch_prepare(batch, context) && !batch_is_captured(stream) &&
+        real.cuStreamQuery(stream) == CUDA_SUCCESS) {
+        measure_pair(timing, batch, stream);
+        take_anchor(timing, batch, stream);
+        __atomic_store_n(&timing->uncertain, NULL, __ATOMIC_RELAXED);
+    }
+    batch_leave(visit);
 }
 
 bool timing_join(struct timing *timing, CUstream stream)
@@ -182,11 +220,15 @@ void timing_delay(struct timing *timing, int64_t from_ns)
 /* How long the GPU waited for the first launch of a batch whose start came behind other work: it may
  * have been through with that while the launch was on its way. Told by the host's clock, against which
  * a start on an idle GPU has set the GPU's. */
-static int64_t waited_ns(const struct timing *timing, const struct batch *batch)
+static int64_t waited_ns(struct timing *timing, const struct batch *batch)
 {
     int64_t passed_ns = 0;
-    if (!batch->is_behind || batch->launched_ns == 0 ||
-        !gpu_clock_at(&timing->clock, batch->context, batch->start, &passed_ns))
+    if (!batch->is_behind || batch->launched_ns == 0)
+        return 0;
+    bool is_told = gpu_clock_at(&timing->clock, batch->context, batch->start, &passed_ns);
+    if (!is_told || timing->pair_ns == 0)
+        __atomic_store_n(&timing->uncertain, batch->context, __ATOMIC_RELAXED);
+    if (!is_told)
         return 0;
     int64_t way_ns = (batch->launched_ns - batch->start_ns) * IDLE_PERCENT / 100;
     int64_t waited_ns = batch->start_ns + way_ns - passed_ns;
@@ -304,5 +346,7 @@ void timing_forget_context(struct timing *timing, CUcontext context)
     for (int i = 0; i < TIMING_BATCHES; i++)
         if (timing->ring[i].context == context)
             timing->ring[i].context = NULL;
+    if (timing->uncertain == context)
+        __atomic_store_n(&timing->uncertain, NULL, __ATOMIC_RELAXED);
     gpu_clock_forget(&timing->clock, context);
 }

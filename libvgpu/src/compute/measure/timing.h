@@ -40,10 +40,16 @@ struct timing {
     int64_t least_idle_ns;   /* of those so far; 0: none yet */
     int64_t least_record_ns; /* likewise, that the host took for a start on an idle GPU */
     struct gpu_clock clock;  /* anchored by starts on an idle GPU */
+    CUcontext
+        uncertain; /* atomic: a batch of it came behind other work, with no anchor near; NULL: none */
 };
 
 /* Opens a batch on `stream`: records its start. False when the driver cannot: it is not timed. */
 bool timing_open(struct timing *timing, CUstream stream, int64_t now_ns);
+
+/* That stream is through with all that the program launched: takes an anchor there and measures the pair, if a
+ * batch lacked either. Where launches always come behind transfers, no batch is opened on an idle GPU. */
+void timing_calibrate(struct timing *timing, CUstream stream);
 
 /* Takes a further stream into the open batch. False when it cannot: the batch is to be closed. */
 bool timing_join(struct timing *timing, CUstream stream);
