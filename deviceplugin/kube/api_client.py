@@ -15,10 +15,12 @@ import msgspec
 from lightkube import ApiError, Client, KubeConfig
 from lightkube.config.models import Cluster, User
 from lightkube.core.exceptions import ConfigError
-from lightkube.models.meta_v1 import ObjectMeta
+from lightkube.models.meta_v1 import ObjectMeta, Status
+from lightkube.resources.coordination_v1 import Lease
 from lightkube.resources.core_v1 import Event, Node, Pod
 from lightkube.types import PatchType
 
+from libvgpu.decoding import json_decoder
 from libvgpu.errors import VgpuError
 
 from .http_client import TIMEOUT_S, KeptClient, make_http_client
@@ -26,6 +28,11 @@ from .http_client import TIMEOUT_S, KeptClient, make_http_client
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 TRY_AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
 _Answer = TypeVar("_Answer")
+#: What the server's answers are made into. lightkube has msgspec work a type out where the first
+#: answer comes, and the first answers of several threads may come at once.
+ANSWERS = (Event, Lease, Node, Pod, Status)
+for _kind in ANSWERS:
+    json_decoder(_kind)
 
 
 class ApiUnreachable(VgpuError):  # noqa: N818 - it is the server that is unreachable

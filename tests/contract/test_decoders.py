@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin.kube.api_client import ANSWERS
 from support import ROOT
 
 _ROOMS = ("deviceplugin", "libvgpu", "vgpuctl")
@@ -42,6 +43,19 @@ def calls_that_meet_a_type(text: str) -> list[int]:
 )
 def test_a_call_that_meets_a_type_is_found(text: str, found: list[int]) -> None:
     assert calls_that_meet_a_type(text) == found
+
+
+def test_what_lightkube_decodes_is_worked_out_at_import() -> None:
+    trees = [ast.parse(path.read_text()) for path in (ROOT / "deviceplugin").rglob("*.py")]
+    used = {
+        name.name
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("lightkube.resources")
+        for name in node.names
+    }
+    assert used | {"Status"} == {each.__name__ for each in ANSWERS}
 
 
 def test_types_are_worked_out_in_one_place() -> None:
