@@ -5,25 +5,13 @@
  * what is bound to it: no kernel computes here, and a copy to it has a place of its own.
  *
  * A GPU that is alone in its machine does none of it, as seen on an H100. A real driver waits in a
- * call that needs the whole team for the devices that other threads add; here it is refused.
+ * call that needs the whole team for the devices that others add; here it is refused.
  */
 #include <stdlib.h>
 
-#include "vmm.h"
+#include "multicast.h"
 
 #define MULTICAST_MAJOR 9 /* compute capability of the first devices that have it */
-
-struct binding {
-    struct physical *physical;
-    uint64_t offset, bytes; /* in the object */
-    struct binding *next;
-};
-
-struct multicast {
-    unsigned int team_size, added_count;
-    bool added[SIM_MAX_GPUS];
-    struct binding *bindings;
-};
 
 bool multicast_supported(const struct driver_device *device)
 {
@@ -33,7 +21,8 @@ bool multicast_supported(const struct driver_device *device)
 
 bool multicast_complete(const struct multicast *multicast)
 {
-    return multicast->added_count == multicast->team_size;
+    uint64_t added = __atomic_load_n(&multicast->team->added, __ATOMIC_ACQUIRE);
+    return (uint64_t)__builtin_popcountll(added) == multicast->team->size;
 }
 
 static void unbind_locked(struct binding **at)
@@ -49,6 +38,8 @@ void multicast_end_locked(struct multicast *multicast)
 {
     while (multicast->bindings)
         unbind_locked(&multicast->bindings);
+    if (multicast->page)
+        multicast_end_share_locked(multicast);
     free(multicast);
 }
 
@@ -65,14 +56,17 @@ static struct multicast *find_locked(CUmemGenericAllocationHandle handle, uint64
 
 static CUresult check_properties(const CUmulticastObjectProp *properties)
 {
-    unsigned int able = 0;
+    bool able = false;
     INVALID_IF(!properties || !properties->numDevices || properties->flags || !properties->size ||
                properties->size % VMM_GRANULARITY_BYTES);
     for (int i = 0; i < driver.device_count; i++)
-        able += multicast_supported(&driver.devices[i]);
-    REFUSE_IF(!able || properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE,
-              CUDA_ERROR_NOT_SUPPORTED); /* teams of several processes are not modelled */
-    return properties->numDevices <= able ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        able |= multicast_supported(&driver.devices[i]);
+    REFUSE_IF(!able || properties->handleTypes & ~CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+              CUDA_ERROR_NOT_SUPPORTED);
+    /* this process may see only some of the devices that other processes add */
+    return properties->numDevices <= sim_machine_gpu_count(driver.machine)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuMulticastGetGranularity(size_t *bytes, const CUmulticastObjectProp *properties,
@@ -88,43 +82,69 @@ CUresult cuMulticastGetGranularity(size_t *bytes, const CUmulticastObjectProp *p
     return CUDA_SUCCESS;
 }
 
+static struct multicast *make(const CUmulticastObjectProp *properties, struct shareable_file *file)
+{
+    struct multicast *multicast = calloc(1, sizeof *multicast);
+    if (!multicast)
+        return NULL;
+    multicast->own_team.size = properties->numDevices;
+    multicast->team = &multicast->own_team;
+    if (properties->handleTypes == CU_MEM_HANDLE_TYPE_NONE ||
+        multicast_share(multicast, file, properties->size, properties->numDevices))
+        return multicast;
+    free(multicast);
+    return NULL;
+}
+
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle *handle,
                            const CUmulticastObjectProp *properties)
 {
-    const CUmemAllocationProp none = {.type = CU_MEM_ALLOCATION_TYPE_INVALID};
     struct shareable_file file = {.descriptor = -1};
     DRIVER_CHECK();
     CHECK(handle ? check_properties(properties) : CUDA_ERROR_INVALID_VALUE);
-    struct multicast *multicast = calloc(1, sizeof *multicast);
+    const CUmemAllocationProp none = {.type = CU_MEM_ALLOCATION_TYPE_INVALID,
+                                      .requestedHandleTypes =
+                                          (CUmemAllocationHandleType)properties->handleTypes};
+    struct multicast *multicast = make(properties, &file);
     REFUSE_IF(!multicast, CUDA_ERROR_OUT_OF_MEMORY);
-    multicast->team_size = properties->numDevices;
     pthread_mutex_lock(&vmm_mutex);
+    if (multicast->page)
+        multicast_list_locked(multicast);
     struct physical *physical = physical_make_locked(NULL, properties->size, &none, &file);
     if (physical) {
         physical->multicast = multicast;
+        multicast->physical = physical;
         *handle = physical->handle;
+    } else {
+        multicast_end_locked(multicast);
     }
     pthread_mutex_unlock(&vmm_mutex);
-    if (physical)
-        return CUDA_SUCCESS;
-    free(multicast);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    return physical ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Adds the device's bit, unless it is there or the team is complete. */
+static bool add(const struct multicast *multicast, const struct driver_device *device)
+{
+    uint64_t bit = 1ull << device->device->index;
+    uint64_t added = __atomic_load_n(&multicast->team->added, __ATOMIC_ACQUIRE);
+    do {
+        if (added & bit || (uint64_t)__builtin_popcountll(added) >= multicast->team->size)
+            return false;
+    } while (!__atomic_compare_exchange_n(&multicast->team->added, &added, added | bit, false,
+                                          __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    return true;
 }
 
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice ordinal)
 {
     uint64_t bytes;
     DRIVER_CHECK();
-    REFUSE_IF(!device_of(ordinal), CUDA_ERROR_INVALID_DEVICE);
-    REFUSE_IF(!multicast_supported(device_of(ordinal)), CUDA_ERROR_NOT_SUPPORTED);
-    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    const struct driver_device *device = device_of(ordinal);
+    REFUSE_IF(!device, CUDA_ERROR_INVALID_DEVICE);
+    REFUSE_IF(!multicast_supported(device), CUDA_ERROR_NOT_SUPPORTED);
     pthread_mutex_lock(&vmm_mutex);
-    struct multicast *multicast = find_locked(handle, &bytes);
-    if (multicast && !multicast_complete(multicast) && !multicast->added[ordinal]) {
-        multicast->added[ordinal] = true;
-        multicast->added_count++;
-        result = CUDA_SUCCESS;
-    }
+    const struct multicast *multicast = find_locked(handle, &bytes);
+    CUresult result = multicast && add(multicast, device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     pthread_mutex_unlock(&vmm_mutex);
     return result;
 }
@@ -144,6 +164,12 @@ static bool overlaps(const struct binding *binding, const struct driver_device *
            binding->offset < offset + bytes;
 }
 
+static bool is_added(const struct multicast *multicast, const struct driver_device *device)
+{
+    uint64_t added = __atomic_load_n(&multicast->team->added, __ATOMIC_ACQUIRE);
+    return added >> device->device->index & 1;
+}
+
 static CUresult bind_locked(CUmemGenericAllocationHandle handle, uint64_t offset,
                             struct physical *physical, uint64_t bytes)
 {
@@ -152,7 +178,7 @@ static CUresult bind_locked(CUmemGenericAllocationHandle handle, uint64_t offset
     INVALID_IF(!multicast || !physical || !physical->device ||
                !lies_in(offset, bytes, whole_bytes));
     REFUSE_IF(!multicast_complete(multicast), CUDA_ERROR_ILLEGAL_STATE);
-    REFUSE_IF(!multicast->added[physical->device->ordinal], CUDA_ERROR_INVALID_DEVICE);
+    REFUSE_IF(!is_added(multicast, physical->device), CUDA_ERROR_INVALID_DEVICE);
     for (struct binding *binding = multicast->bindings; binding; binding = binding->next)
         INVALID_IF(overlaps(binding, physical->device, offset, bytes));
     struct binding *binding = malloc(sizeof *binding);

@@ -65,21 +65,28 @@ bool shareable_record_write(const struct shareable_file *file, uint32_t kind,
     struct shareable_record record = {
         .magic = RECORD_MAGIC, .kind = kind, .bytes = bytes, .identifier = identifier};
     strncpy(record.machine, sim_machine_identifier(driver.machine), sizeof record.machine - 1);
-    memcpy(record.device, device->identity->uuid, sizeof record.device);
+    if (device)
+        memcpy(record.device, device->identity->uuid, sizeof record.device);
     return pwrite(file->descriptor, &record, sizeof record, (off_t)bytes) == sizeof record;
 }
 
-struct driver_device *shareable_record_read(int descriptor, uint32_t kind,
-                                            struct shareable_record *record)
+bool shareable_record_check(int descriptor, uint32_t kind, struct shareable_record *record)
 {
     struct stat status;
     /* other kinds of file (a pipe, a device) are not read from: that would have effects */
     if (fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode) || status.st_size < SIM_PAGE ||
         pread(descriptor, record, sizeof *record, status.st_size - SIM_PAGE) != sizeof *record)
-        return NULL;
-    if (record->magic != RECORD_MAGIC || record->kind != kind ||
-        record->bytes != (uint64_t)status.st_size - SIM_PAGE ||
-        strncmp(record->machine, sim_machine_identifier(driver.machine), sizeof record->machine))
+        return false;
+    return record->magic == RECORD_MAGIC && record->kind == kind &&
+           record->bytes == (uint64_t)status.st_size - SIM_PAGE &&
+           strncmp(record->machine, sim_machine_identifier(driver.machine),
+                   sizeof record->machine) == 0;
+}
+
+struct driver_device *shareable_record_read(int descriptor, uint32_t kind,
+                                            struct shareable_record *record)
+{
+    if (!shareable_record_check(descriptor, kind, record))
         return NULL;
     for (int i = 0; i < driver.device_count; i++)
         if (!strncmp(record->device, driver.devices[i].identity->uuid, sizeof record->device))

@@ -19,6 +19,7 @@ struct shareable_file {
 #define SHARE_RECORD_MEMORY 1u
 #define SHARE_RECORD_POOL 2u
 #define SHARE_RECORD_EVENT 3u
+#define SHARE_RECORD_MULTICAST 4u
 
 /* Written behind the bytes of a file, on a page of its own. */
 struct shareable_record {
@@ -26,7 +27,7 @@ struct shareable_record {
     uint32_t kind;
     uint32_t reserved;
     char machine[64]; /* its identifier */
-    char device[64];  /* its UUID */
+    char device[64];  /* its UUID; empty: of no device */
     uint64_t bytes;   /* that lie before this record */
     uint64_t identifier;
 };
@@ -42,8 +43,9 @@ void shareable_file_close(struct shareable_file *file);
 bool shareable_record_write(const struct shareable_file *file, uint32_t kind,
                             const struct driver_device *device, uint64_t bytes,
                             uint64_t identifier);
-/* Reads and checks the record of a file; NULL: it is not one of this machine and kind, or of a
- * device that this process does not see. */
+/* Reads and checks the record of a file; false: it is not one of this machine and kind. */
+bool shareable_record_check(int descriptor, uint32_t kind, struct shareable_record *record);
+/* The same with the device it is of; NULL also where this process does not see that. */
 struct driver_device *shareable_record_read(int descriptor, uint32_t kind,
                                             struct shareable_record *record);
 uint64_t shareable_machine_digest(void);

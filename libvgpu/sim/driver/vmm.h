@@ -55,10 +55,12 @@ void physical_end_shared_locked(struct physical *physical); /* vmm_export.c */
 /* Frees a piece that has neither reference nor mapping left. */
 void physical_drop_locked(struct physical *physical);
 
-/* multicast.c */
+/* multicast.c, multicast_export.c */
 bool multicast_supported(const struct driver_device *device);
 bool multicast_complete(const struct multicast *multicast); /* all devices of the team are added */
 void multicast_end_locked(struct multicast *multicast); /* unbinds what is bound, and frees it */
+/* Makes, or finds, the object that a descriptor is of; one reference more. */
+CUresult multicast_import_locked(int descriptor, struct physical **physical);
 
 /* What a pointer into a reservation means; false: it is none. */
 struct vmm_view {

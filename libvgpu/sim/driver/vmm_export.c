@@ -47,9 +47,10 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
     struct physical *physical = physical_find_locked(handle);
     if (physical && type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR &&
         physical->properties.requestedHandleTypes & type)
-        result = shareable_file_ours(&physical->file)
-                     ? make_shared_locked(physical)
-                     : CUDA_ERROR_UNKNOWN; /* the program closed what was not its own */
+        result = !shareable_file_ours(&physical->file)
+                     ? CUDA_ERROR_UNKNOWN /* the program closed what was not its own */
+                 : physical->multicast ? CUDA_SUCCESS
+                                       : make_shared_locked(physical);
     int descriptor = result == CUDA_SUCCESS ? shareable_file_duplicate(&physical->file) : -1;
     pthread_mutex_unlock(&vmm_mutex);
     if (result != CUDA_SUCCESS)
@@ -103,19 +104,26 @@ CUresult physical_import_locked(int descriptor, struct driver_device *device,
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+static CUresult import_memory_locked(int descriptor, struct physical **physical)
+{
+    struct shareable_record record;
+    struct driver_device *device = shareable_record_read(descriptor, SHARE_RECORD_MEMORY, &record);
+    INVALID_IF(!device || record.bytes % VMM_GRANULARITY_BYTES);
+    return physical_import_locked(descriptor, device, &record, physical);
+}
+
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                         CUmemAllocationHandleType type)
 {
-    struct shareable_record record;
     DRIVER_CHECK();
     REFUSE_IF(type == CU_MEM_HANDLE_TYPE_FABRIC, CUDA_ERROR_NOT_SUPPORTED);
     INVALID_IF(!handle || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
     int descriptor = (int)(intptr_t)shareable;
-    struct driver_device *device = shareable_record_read(descriptor, SHARE_RECORD_MEMORY, &record);
-    INVALID_IF(!device || record.bytes % VMM_GRANULARITY_BYTES);
     struct physical *physical;
     pthread_mutex_lock(&vmm_mutex);
-    CUresult result = physical_import_locked(descriptor, device, &record, &physical);
+    CUresult result = multicast_import_locked(descriptor, &physical);
+    if (result == CUDA_ERROR_INVALID_VALUE)
+        result = import_memory_locked(descriptor, &physical);
     if (result == CUDA_SUCCESS)
         *handle = physical->handle;
     pthread_mutex_unlock(&vmm_mutex);

@@ -8,32 +8,13 @@ import pytest
 from libvgpu.sim import PROFILES, Machine
 from support.lines import next_line, tell
 from support.sim.programs import run, said_in, start
-from support.sim.sharing import VMM
+from support.sim.sharing import MULTICAST, VMM
 from support.waiting import PATIENCE_S
 
-MULTICAST = (
+ALONE = (
     VMM
+    + MULTICAST
     + """
-def wanted(granules=4, devices=1, handle_types=0):
-    made = cuda.CUmulticastObjectProp()
-    made.numDevices, made.size, made.handleTypes = devices, granules * GRANULE, handle_types
-    return made
-def team(granules=4, devices=(0,)):
-    made = check(cuda.cuMulticastCreate(wanted(granules, len(devices))))
-    for device in devices: check(cuda.cuMulticastAddDevice(made, device))
-    return made
-def bind(team, memory, granules=1, at=0, memory_at=0):
-    return code(cuda.cuMulticastBindMem(team, at * GRANULE, memory, memory_at * GRANULE,
-                                        granules * GRANULE, 0))
-def bind_address(team, address, granules=1, at=0):
-    return code(cuda.cuMulticastBindAddr(team, at * GRANULE, address, granules * GRANULE, 0))
-def unbind(team, granules=1, at=0, device=0):
-    return code(cuda.cuMulticastUnbind(team, device, at * GRANULE, granules * GRANULE))
-def release(handle): return code(cuda.cuMemRelease(handle))
-def create_on(device, granules=1):
-    where = properties()
-    where.location.id = device
-    return check(cuda.cuMemCreate(granules * GRANULE, where, 0))
 open_context()
 start, used_now = used(), used
 def used(): return used_now() - start
@@ -55,7 +36,7 @@ memory = create(2)
 steps = [used(), bind(group, memory, 2), release(memory), used(), unbind(group, 2), used()]
 say(steps=steps, again=unbind(group, 2), released=release(group))
 """
-    assert said_in(pair_of_gpus, MULTICAST + code) == {
+    assert said_in(pair_of_gpus, ALONE + code) == {
         "steps": [2, 0, 0, 2, 0, 0],
         "again": 1,
         "released": 0,
@@ -69,7 +50,7 @@ steps = [map_at(place, memory, 2), bind_address(group, place + GRANULE, 1, at=3)
 steps += [unmap(place, 2), release(memory), used(), unbind(group, 1, at=3), used()]
 say(steps=steps)
 """
-    assert said_in(pair_of_gpus, MULTICAST + code) == {"steps": [0, 0, 0, 0, 2, 0, 0]}
+    assert said_in(pair_of_gpus, ALONE + code) == {"steps": [0, 0, 0, 0, 2, 0, 0]}
 
 
 def test_an_object_holds_what_is_bound_until_neither_handle_nor_mapping_is_left(
@@ -82,7 +63,7 @@ again = check(cuda.cuMemRetainAllocationHandle(place))
 steps += [write(place, b"to all"), release(group), release(again), used(), unmap(place, 2), used()]
 say(steps=steps)
 """
-    assert said_in(pair_of_gpus, MULTICAST + code) == {"steps": [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]}
+    assert said_in(pair_of_gpus, ALONE + code) == {"steps": [0, 0, 0, 0, 0, 0, 0, 1, 0, 0]}
 
 
 def test_each_gpu_of_a_team_binds_its_own_memory(pair_of_gpus: Machine) -> None:
@@ -97,7 +78,7 @@ print(json.dumps([unbind(group, 3, device=0), unbind(group, device=0)]), flush=T
 input()
 """
     context_bytes = PROFILES["h100-80g"].context_bytes
-    program = start(pair_of_gpus, MULTICAST + code)
+    program = start(pair_of_gpus, ALONE + code)
     try:
         assert json.loads(next_line(program)) == [0, 0, 0, 0]
         used = [each.memory_used_bytes for each in pair_of_gpus.books()]
@@ -119,7 +100,7 @@ same(steps, [0, 401, 401, 1, 101, 0, 1])
 same([bind(group, memory), map_at(place, group), used()], [0, 0, 1])
 same(code(cuda.cuMulticastCreate(wanted(1, 3))), 1)
 """
-    run(pair_of_gpus, MULTICAST + code)
+    run(pair_of_gpus, ALONE + code)
 
 
 def test_what_cannot_be_bound_is_refused_and_not_held(pair_of_gpus: Machine) -> None:
@@ -140,7 +121,7 @@ answers = dict(
 release(memory)
 say(**answers, about=code(cuda.cuMemGetAllocationPropertiesFromHandle(group)))
 """  # noqa: E501
-    assert said_in(pair_of_gpus, MULTICAST + code) == {
+    assert said_in(pair_of_gpus, ALONE + code) == {
         "fits": [0, 0],
         "taken": [1, 1, 1],
         "beyond": [1, 1, 1, 1],
@@ -151,7 +132,7 @@ say(**answers, about=code(cuda.cuMemGetAllocationPropertiesFromHandle(group)))
     }
 
 
-def test_objects_are_of_whole_granules_and_of_one_process(pair_of_gpus: Machine) -> None:
+def test_objects_are_of_whole_granules_and_not_for_the_fabric(pair_of_gpus: Machine) -> None:
     code = """
 odd = wanted()
 odd.size = GRANULE + 4096
@@ -160,9 +141,9 @@ supported = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED
 same(int(check(cuda.cuMulticastGetGranularity(wanted(), minimum))), 2 << 20)
 same(check(cuda.cuDeviceGetAttribute(supported, 0)), 1)
 same([code(cuda.cuMulticastCreate(each)) for each in
-      (odd, wanted(0), wanted(1, 0), wanted(handle_types=1))], [1, 1, 1, 801])
+      (odd, wanted(0), wanted(1, 0), wanted(handle_types=8))], [1, 1, 1, 801])
 """
-    run(pair_of_gpus, MULTICAST + code)
+    run(pair_of_gpus, ALONE + code)
 
 
 @pytest.mark.parametrize("gpus", [["h100-80g"], ["a100-80g"] * 2], ids=["alone", "older"])
@@ -176,4 +157,4 @@ say(supported=check(cuda.cuDeviceGetAttribute(supported, 0)),
              code(cuda.cuMulticastGetGranularity(wanted(), minimum)),
              code(cuda.cuMulticastAddDevice(create(), 0))])
 """
-    assert said_in(machine, MULTICAST + code) == {"supported": 0, "refused": [801, 801, 801]}
+    assert said_in(machine, ALONE + code) == {"supported": 0, "refused": [801, 801, 801]}

@@ -50,6 +50,30 @@ def used():
     return (total - free) // GRANULE
 """  # noqa: E501
 
+#: Multicast objects; behind `VMM`.
+MULTICAST = """
+def wanted(granules=4, devices=1, handle_types=0):
+    made = cuda.CUmulticastObjectProp()
+    made.numDevices, made.size, made.handleTypes = devices, granules * GRANULE, handle_types
+    return made
+def team(granules=4, devices=(0,)):
+    made = check(cuda.cuMulticastCreate(wanted(granules, len(devices))))
+    for device in devices: check(cuda.cuMulticastAddDevice(made, device))
+    return made
+def bind(team, memory, granules=1, at=0, memory_at=0):
+    return code(cuda.cuMulticastBindMem(team, at * GRANULE, memory, memory_at * GRANULE,
+                                        granules * GRANULE, 0))
+def bind_address(team, address, granules=1, at=0):
+    return code(cuda.cuMulticastBindAddr(team, at * GRANULE, address, granules * GRANULE, 0))
+def unbind(team, granules=1, at=0, device=0):
+    return code(cuda.cuMulticastUnbind(team, device, at * GRANULE, granules * GRANULE))
+def release(handle): return code(cuda.cuMemRelease(handle))
+def create_on(device, granules=1):
+    where = properties()
+    where.location.id = device
+    return check(cuda.cuMemCreate(granules * GRANULE, where, 0))
+"""
+
 #: Programs answer one line for one line: `serve` runs what it reads and says what it returns.
 SERVE = (
     VMM
@@ -91,10 +115,10 @@ open_context()
 
 
 class Program(Listening):
-    """A program that evaluates what it is told."""
+    """A program that evaluates what it is told; `text` may define more."""
 
-    def __init__(self, machine: Machine) -> None:
-        super().__init__(start(machine, SERVE + "serve()\n"))
+    def __init__(self, machine: Machine, text: str = "", **environment: str) -> None:
+        super().__init__(start(machine, f"{SERVE}{text}\nserve()\n", environment))
 
     def value(self) -> Any:
         return json.loads(self.hear())
@@ -107,7 +131,13 @@ class Program(Listening):
 @contextmanager
 def pair(machine: Machine) -> Iterator[tuple[Program, Program]]:
     """Runs an exporter and an importer."""
-    programs = Program(machine), Program(machine)
+    with ending(Program(machine), Program(machine)) as (exporter, importer):
+        yield exporter, importer
+
+
+@contextmanager
+def ending(*programs: Program) -> Iterator[tuple[Program, ...]]:
+    """Ends the programs, which must come to a good end."""
     try:
         yield programs
         for program in programs:
