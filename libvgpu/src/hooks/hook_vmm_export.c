@@ -77,13 +77,14 @@ static struct charge_owner *join(CUmemAllocationHandleType type, void *shareable
     return shared_memory_join(key, charge);
 }
 
-/* Index in `limits` of the device that the driver says the memory is of. */
+/* Index in `limits` of the device that the driver says the memory is of. It refuses to tell of a
+ * multicast object, which is no memory. */
 static int device_of(CUmemGenericAllocationHandle handle)
 {
     CUmemAllocationProp properties;
     if (real.cuMemGetAllocationPropertiesFromHandle == NULL ||
         real.cuMemGetAllocationPropertiesFromHandle(&properties, handle) != CUDA_SUCCESS)
-        return 0; /* somebody must be charged */
+        return CHARGE_NONE;
     if (properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE)
         return CHARGE_NONE;
     return devices_find(properties.location.id);

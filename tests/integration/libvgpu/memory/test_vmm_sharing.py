@@ -7,79 +7,16 @@ import pytest
 from libvgpu.sim import Machine
 from support.shim.served import Served
 from support.shim.slices import Slice, SliceOf
+from support.shim.vmm_sharing import PROGRAM, hand_over
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
 PIECE = 40 * MIB
 
-PROGRAM = """
-open_context()
-kinds = driver.CUmemLocationType
-POSIX = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
-handles, lines, given = [], [], []
-def create(bytes):
-    wanted = driver.CUmemAllocationProp()
-    wanted.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
-    wanted.location.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE
-    wanted.location.id = 0
-    wanted.requestedHandleTypes = POSIX
-    handles.append(check(driver.cuMemCreate(bytes, wanted, 0)))
-    return len(handles) - 1
-def export(at): return int(check(driver.cuMemExportToShareableHandle(handles[at], POSIX, 0)))
-def listen(path):
-    lines.append(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM))
-    lines[-1].bind(path)
-def receive():
-    given.append(socket.recv_fds(lines[-1], 1, 1)[1][0])
-    return given[-1]
-def send(descriptor, path):
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-        line.connect(path)
-        socket.send_fds(line, [b"x"], [descriptor])
-def import_handle(descriptor):
-    handles.append(check(driver.cuMemImportFromShareableHandle(descriptor, POSIX)))
-    return len(handles) - 1
-def map(at, bytes):
-    address = check(driver.cuMemAddressReserve(bytes, 0, 0, 0))
-    answer = code(driver.cuMemMap(address, bytes, 0, handles[at], 0))
-    return [answer, int(address)]
-def unmap(address, bytes): return code(driver.cuMemUnmap(address, bytes))
-def release(at): return code(driver.cuMemRelease(handles[at]))
-def allocate(bytes): return code(driver.cuMemAlloc(bytes))
-def import_external(descriptor, bytes):
-    wanted = driver.CUDA_EXTERNAL_MEMORY_HANDLE_DESC()
-    kind = driver.CUexternalMemoryHandleType.CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD
-    wanted.type = kind
-    wanted.handle.fd = descriptor
-    wanted.size = bytes
-    handles.append(check(driver.cuImportExternalMemory(wanted)))
-    return len(handles) - 1
-def buffer_of(at, bytes):
-    wanted = driver.CUDA_EXTERNAL_MEMORY_BUFFER_DESC()
-    wanted.size = bytes
-    return int(check(driver.cuExternalMemoryGetMappedBuffer(handles[at], wanted)))
-def foreign(bytes):
-    descriptor = os.memfd_create("foreign")
-    os.ftruncate(descriptor, bytes)
-    return descriptor
-def destroy_external(at): return code(driver.cuDestroyExternalMemory(handles[at]))
-"""
-
 
 @pytest.fixture
 def part(machine: Machine, slice_of: SliceOf) -> Slice:
     return slice_of(machine, memory_bytes=LIMIT)
-
-
-def hand_over(exporter: Served, importer: Served, descriptor: int, folder: Path) -> int:
-    """Sends a descriptor from one program to the other; returns its number there."""
-    path = str(folder / "line")
-    Path(path).unlink(missing_ok=True)
-    importer.ask(f"listen({path!r})")
-    exporter.ask(f"send({descriptor}, {path!r})")
-    number = importer.ask("receive()")
-    assert isinstance(number, int)
-    return number
 
 
 def test_an_imported_handle_counts_once_and_passes_to_the_importer(
@@ -158,6 +95,35 @@ def test_an_import_into_the_exporter_itself_counts_once(part: Slice) -> None:
     assert exporter.ask("agree()") == PIECE
     assert exporter.ask(f"release({again})") == 0
     assert exporter.ask("agree()") == 0
+
+
+def test_a_handle_that_is_imported_twice_counts_once(part: Slice, tmp_path: Path) -> None:
+    exporter, importer = Served(part, PROGRAM), Served(part, PROGRAM)
+    made = exporter.ask(f"create({PIECE})")
+    given = hand_over(exporter, importer, exporter.ask(f"export({made})"), tmp_path)
+
+    handles = [importer.ask(f"import_handle({given})") for _ in range(2)]
+    importer.ask(f"os.close({given})")
+    exporter.kill()
+    for left, at in zip((PIECE, 0), handles, strict=True):
+        assert importer.ask("agree()") == PIECE
+        assert importer.ask(f"release({at})") == 0
+        assert importer.ask(f"allocate({LIMIT - left} + 1)") == 2
+    assert importer.ask(f"allocate({LIMIT})") == 0
+    assert importer.ask("agree()") == LIMIT
+
+
+def test_pieces_of_one_maker_end_each_with_its_own_last_holder(part: Slice, tmp_path: Path) -> None:
+    exporter, *importers = (Served(part, PROGRAM) for _ in range(3))
+    for importer, bytes_ in zip(importers, (PIECE, 4 * MIB), strict=True):
+        made = exporter.ask(f"create({bytes_})")
+        given = hand_over(exporter, importer, exporter.ask(f"export({made})"), tmp_path)
+        importer.ask(f"import_handle({given})")
+    exporter.kill()
+    importers[0].kill()  # who had the large one
+
+    assert importers[1].ask(f"allocate({LIMIT - 4 * MIB})") == 0
+    assert importers[1].ask("agree()") == LIMIT
 
 
 def test_external_memory_counts_once_with_its_exporter_and_by_its_size_without(
