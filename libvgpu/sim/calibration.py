@@ -50,6 +50,7 @@ class Calibration:
     cold_after_ns: int
     submit_percent: int
     event_ns: int
+    dependent_overlap_ns: int
     concurrent: bool
     managed_as_touched: bool
     block_bytes: int
@@ -97,6 +98,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     cold_after_ns: tuple[_Ns, _Source]
     submit_percent: tuple[Annotated[int, msgspec.Meta(ge=0, le=100)], _Source]
     event_ns: tuple[_Ns, _Source]
+    dependent_overlap_ns: tuple[_Ns, _Source]
     concurrent: tuple[bool, _Source]
     managed_as_touched: tuple[bool, _Source]
     block_bytes: tuple[Annotated[int, msgspec.Meta(ge=512, le=1 << 30)], _Source]

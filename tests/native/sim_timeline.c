@@ -5,7 +5,7 @@
  * Reads a scenario from stdin, a word and its numbers a line:
  *   calibrate slice switch preempt idle_switch latency event_latency event
  *   client slot percentage             (0: not of MPS)
- *   operation slot lane kind at_ns cost_ns parts count     (kernel, event)
+ *   operation slot lane kind at_ns cost_ns parts count overlap_ns     (kernel, event)
  *   until ns
  * and prints a line "slot busy_ns" a client, then "slot lane number done_ns" for each operation
  * that is done.
@@ -45,10 +45,10 @@ static void add_client(void)
 static void add_operations(void)
 {
     char kind[16];
-    uint32_t slot, lane, parts, count;
+    uint32_t slot, lane, parts, count, overlap_ns;
     unsigned long at_ns, cost_ns;
-    if (scanf("%u %u %15s %lu %lu %u %u", &slot, &lane, kind, &at_ns, &cost_ns, &parts, &count) !=
-        7)
+    if (scanf("%u %u %15s %lu %lu %u %u %u", &slot, &lane, kind, &at_ns, &cost_ns, &parts, &count,
+              &overlap_ns) != 8)
         exit(2);
     struct sim_queue *queue = sim_layout_queue(device, slot, lane);
     for (uint32_t i = 0; i < count && queue->tail < SIM_QUEUE_DEPTH; i++)
@@ -57,7 +57,8 @@ static void add_operations(void)
             .cost_ns = cost_ns,
             .kind = strcmp(kind, "event") == 0 ? SIM_OPERATION_EVENT : SIM_OPERATION_KERNEL,
             .kernels = 1,
-            .parts = parts};
+            .parts = parts,
+            .overlap_ns = overlap_ns};
 }
 
 static void report(void)

@@ -494,6 +494,12 @@ typedef union CUlaunchAttributeValue_union {
     char pad[64];
     int cooperative;
     int priority;
+    int programmaticStreamSerializationAllowed;
+    struct {
+        CUevent event;
+        int flags;
+        int triggerAtBlockStart;
+    } programmaticEvent;
     void *alignment; /* the real union holds pointers */
 } CUlaunchAttributeValue;
 

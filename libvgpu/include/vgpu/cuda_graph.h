@@ -48,6 +48,8 @@ typedef enum CUgraphDependencyType_enum {
     CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC = 1,
 } CUgraphDependencyType;
 
+#define CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC 1
+
 typedef enum CUgraphChildGraphNodeOwnership_enum {
     CU_GRAPH_CHILD_GRAPH_OWNERSHIP_INVALID = -1,
     CU_GRAPH_CHILD_GRAPH_OWNERSHIP_CLONE = 0,

@@ -25,7 +25,7 @@
 #include "machine_api.h"
 
 #define SIM_MAGIC 0x31454e494843414dull /* "MACHINE1" as bytes */
-#define SIM_LAYOUT_VERSION 9
+#define SIM_LAYOUT_VERSION 10
 #define SIM_LANES 8
 #define SIM_QUEUE_DEPTH 1024
 #define SIM_LIFE_BASE 0x10000000000ll
@@ -60,10 +60,11 @@ struct sim_operation {
     uint64_t released_ns; /* a GATE's: when its process let it go, 0 before */
     uint64_t after;       /* place of one of the same process that must be done first, or 0 */
     uint32_t kind;
-    uint32_t kernels; /* how many launches this stands for in the books */
-    int32_t priority; /* of the stream: the lowest number first */
-    uint32_t parts;   /* of SIM_PARTS that its blocks fill of the device; 0: all of it */
-    uint32_t reserved[2];
+    uint32_t kernels;    /* how many launches this stands for in the books */
+    int32_t priority;    /* of the stream: the lowest number first */
+    uint32_t parts;      /* of SIM_PARTS that its blocks fill of the device; 0: all of it */
+    uint32_t overlap_ns; /* of `cost_ns` that may pass while the kernel before it ends */
+    uint32_t reserved;
 };
 
 #define SIM_PARTS 6400 /* divides by 100 and by 64 */

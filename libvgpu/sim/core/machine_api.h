@@ -31,9 +31,10 @@ struct sim_calibration {
     uint32_t idle_switch_ns; /* changing to a process from one that has no work left */
     uint32_t latency_ns;     /* from a call's submission until an idle GPU begins its work */
     uint32_t submit_percent; /* of what a call takes the host have passed by its submission */
-    uint32_t event_latency_ns; /* and that of an event, which no code is fetched for */
-    uint32_t cold_after_ns;    /* the first call of a thread after so long elsewhere is cold */
-    uint32_t event_ns;         /* what recording an event takes in its stream */
+    uint32_t event_latency_ns;     /* and that of an event, which no code is fetched for */
+    uint32_t cold_after_ns;        /* the first call of a thread after so long elsewhere is cold */
+    uint32_t event_ns;             /* what recording an event takes in its stream */
+    uint32_t dependent_overlap_ns; /* of a dependent launch, next to the end of the kernel before */
     uint32_t concurrent; /* 1: kernels of several streams run side by side as their blocks fit;
                              * 0: each has the whole GPU */
     uint32_t

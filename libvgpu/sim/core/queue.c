@@ -156,6 +156,18 @@ void sim_queue_not_before(uint64_t at_ns)
     not_before_ns = at_ns;
 }
 
+/* Returns how much of a submission may pass while the operation ahead of it in the queue ends. */
+static uint32_t overlap_of(const struct sim_queue *queue, uint32_t lane,
+                           const struct sim_submission *submission)
+{
+    const struct sim_operation *ahead = &queue->operations[(queue->tail - 1) % SIM_QUEUE_DEPTH];
+    if (!submission->overlap_ns || submission->behind != sim_place(lane, queue->tail - 1) ||
+        ahead->kind != SIM_OPERATION_KERNEL)
+        return 0;
+    return (uint32_t)(ahead->cost_ns < submission->overlap_ns ? ahead->cost_ns
+                                                              : submission->overlap_ns);
+}
+
 uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
                           const struct sim_submission *submission)
 {
@@ -188,6 +200,7 @@ uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
     operation->after = submission->after;
     operation->priority = submission->priority;
     operation->parts = submission->parts;
+    operation->overlap_ns = overlap_of(queue, lane, submission);
     __atomic_store_n(&operation->stamp, (sequence / SIM_QUEUE_DEPTH & 0xff) << SIM_STAMP_TAG_SHIFT,
                      __ATOMIC_RELAXED);
     device->notes[lane * SIM_QUEUE_DEPTH + index] = submission->note;

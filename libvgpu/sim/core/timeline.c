@@ -142,7 +142,7 @@ static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns,
             continue;
         if (!(client->started >> worker->lane & 1)) {
             client->started |= 1u << worker->lane;
-            lane->remaining_ns = head->cost_ns;
+            lane->remaining_ns = head->cost_ns - least(head->overlap_ns, now_ns - ready_ns);
         }
         worker->operation = head;
     }

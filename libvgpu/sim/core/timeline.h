@@ -13,7 +13,8 @@
  * clients of an MPS server, of which each has at most its percentage. An event takes its time in
  * its lane and during the turn of its process, but no part of the device. Transfers share the way
  * to the host, and go on next to everything else.
- * What reaches a lane that is idle begins `latency_ns` after the call.
+ * What reaches a lane that is idle begins `latency_ns` after the call. A dependent launch that is there
+ * before the kernel ahead of it ends has begun by then, for up to its `overlap_ns`.
  */
 #ifndef VGPU_SIM_TIMELINE_H
 #define VGPU_SIM_TIMELINE_H

@@ -1,6 +1,17 @@
 /* What becomes of work that is put onto a capturing stream: nodes of the graph. */
 #include "capture.h"
 
+/* Marks the edges by which a dependent launch may begin while a kernel before it ends. */
+static void make_programmatic(const struct capture_set *set, const struct graph_node *work)
+{
+    if (!work->dependent)
+        return;
+    for (size_t i = 0; i < set->count; i++)
+        if (((struct graph_node *)set->nodes[i])->type == CU_GRAPH_NODE_TYPE_KERNEL)
+            set->data[i] = (CUgraphEdgeData){.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC,
+                                             .type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
+}
+
 /* Adds a work, which it takes over or gives up, behind the dependencies of the stream. */
 static CUresult add_locked(struct CUstream_st *stream, struct graph_node *work)
 {
@@ -11,6 +22,7 @@ static CUresult add_locked(struct CUstream_st *stream, struct graph_node *work)
         graph_work_release(work);
         return result;
     }
+    make_programmatic(&branch->set, work);
     CHECK(graph_attach(stream->capture->graph, branch->set.nodes, branch->set.data,
                        branch->set.count, work, &node));
     branch->set.count = 0;

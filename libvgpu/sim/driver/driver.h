@@ -243,6 +243,8 @@ struct CUevent_st {
     unsigned long long capture_id;
 };
 void event_done(void *note, uint64_t place, uint64_t at_ns);
+/* Records an event in a stream that is not captured. */
+void event_put(struct CUevent_st *event, struct CUstream_st *stream, uint64_t cost_ns);
 static inline bool is_event(const struct CUevent_st *event)
 {
     return handle_is(MAGIC_EVENT, event);
@@ -271,6 +273,9 @@ struct launch {
     void **params, **extra;
     unsigned int cluster[3]; /* 0: none asked for */
     bool cooperative;
+    bool dependent;      /* may begin while the kernel before it in its stream ends */
+    CUevent trigger;     /* recorded when the launches that wait for it may begin; NULL: none … */
+    bool triggers_first; /* … which is when its blocks begin */
 };
 /* Reads a configuration with its attributes; leaves the arguments alone. */
 CUresult launch_read_config(const CUlaunchConfig *config, struct launch *launch);
@@ -279,6 +284,8 @@ struct launch_need {
     uint64_t cost_ns;
     uint32_t parts;
 };
+/* Of a dependent launch that takes so long, what passes while the kernel before it ends. */
+uint64_t launch_overlap_ns(const struct driver_device *device, uint64_t cost_ns);
 CUresult launch_describe(struct CUfunc_st *function, struct driver_device *device,
                          const struct launch *launch, struct launch_need *need);
 /* occupancy.c */

@@ -81,6 +81,17 @@ static void publish_record(struct CUevent_st *event, uint64_t place)
     pthread_mutex_unlock(&device->mutex);
 }
 
+void event_put(struct CUevent_st *event, struct CUstream_st *stream, uint64_t cost_ns)
+{
+    event_set_capture(event, NULL);
+    __atomic_add_fetch(&event->pending, 1, __ATOMIC_ACQ_REL);
+    struct sim_submission submission = {
+        .kind = SIM_OPERATION_EVENT, .cost_ns = cost_ns, .note = event, .place = &event->place};
+    uint64_t place = stream_submit(stream, &submission);
+    if (event->shared)
+        publish_record(event, place);
+}
+
 CUresult cuEventRecord(CUevent event, CUstream handle)
 {
     CALL_TAKES(cuEventRecord);
@@ -89,16 +100,7 @@ CUresult cuEventRecord(CUevent event, CUstream handle)
     REFUSE_IF(event->device != stream->context->device, CUDA_ERROR_INVALID_HANDLE);
     if (stream_capture(stream))
         return capture_record_event(event, stream);
-    event_set_capture(event, NULL);
-    __atomic_add_fetch(&event->pending, 1, __ATOMIC_ACQ_REL);
-    struct sim_submission submission = {.kind = SIM_OPERATION_EVENT,
-                                        .cost_ns =
-                                            event->device->identity->profile.calibration.event_ns,
-                                        .note = event,
-                                        .place = &event->place};
-    uint64_t place = stream_submit(stream, &submission);
-    if (event->shared)
-        publish_record(event, place);
+    event_put(event, stream, event->device->identity->profile.calibration.event_ns);
     return CUDA_SUCCESS;
 }
 

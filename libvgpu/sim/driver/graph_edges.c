@@ -11,7 +11,7 @@ static bool is_plain(const CUgraphEdgeData *data)
     return !data || memcmp(data, &no_data, sizeof no_data) == 0;
 }
 
-/* Ports and the programmatic type are for kernels; nothing of it changes when nodes run here. */
+/* Ports and the programmatic type are for kernels. */
 CUresult graph_check_edge(const struct graph_node *from, const struct graph_node *to,
                           const CUgraphEdgeData *data)
 {

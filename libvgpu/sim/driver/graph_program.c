@@ -25,7 +25,8 @@ struct graph_program {
 /* What is under way while a program is made. */
 struct maker {
     struct graph_program *program;
-    struct step *open; /* takes in the next submission of its kind */
+    struct step *open;             /* takes in the next submission of its kind */
+    const struct graph_node *last; /* that `open` took in */
     bool later;
 };
 
@@ -48,6 +49,21 @@ static struct step *add_step(struct maker *maker, enum step_kind kind)
     return step;
 }
 
+/* Returns what a node takes, less what passes while the kernel ahead of it ends, if a programmatic edge leads
+ * from there. */
+static uint64_t cost_of(const struct maker *maker, const struct graph_node *node)
+{
+    for (size_t i = 0; i < node->links.dependency_count; i++) {
+        const struct graph_edge *edge = &node->links.dependencies[i];
+        if (edge->node != maker->last || edge->data.type != CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC)
+            continue;
+        uint64_t overlap_ns = launch_overlap_ns(node->context->device, node->cost_ns);
+        return node->cost_ns -
+               (overlap_ns < edge->node->cost_ns ? overlap_ns : edge->node->cost_ns);
+    }
+    return node->cost_ns;
+}
+
 static bool add_cost(struct maker *maker, const struct graph_node *node)
 {
     bool transfer = node->kind == SIM_OPERATION_TRANSFER;
@@ -59,8 +75,9 @@ static bool add_cost(struct maker *maker, const struct graph_node *node)
         maker->open = step;
     }
     struct sim_submission *submission = &maker->open->submission;
-    if (__builtin_add_overflow(submission->cost_ns, node->cost_ns, &submission->cost_ns))
+    if (__builtin_add_overflow(submission->cost_ns, cost_of(maker, node), &submission->cost_ns))
         submission->cost_ns = UINT64_MAX; /* the queue has a limit of its own */
+    maker->last = node;
     submission->kernels += node->kernels;
     if (node->kernels)
         submission->kind = SIM_OPERATION_KERNEL;
@@ -80,8 +97,10 @@ static bool add_work(struct maker *maker, enum step_kind kind, const struct grap
         return false;
     }
     step->work = work;
-    if (barrier)
+    if (barrier) {
         maker->open = NULL;
+        maker->last = NULL;
+    }
     step->later = maker->later;
     return true;
 }

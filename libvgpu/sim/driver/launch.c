@@ -3,7 +3,9 @@
  * of the whole device; any other kernel is estimated from its grid: the device runs as many threads
  * at once as its SMs hold, and each such wave takes WAVE_NS. Kernels compute nothing.
  *
- * Launch attributes that change when or where a kernel runs (priority, serialisation, cluster
+ * A dependent launch (attribute PROGRAMMATIC_STREAM_SERIALIZATION) begins while the kernel before it in
+ * its stream ends, if nothing is between the two; so does one in another stream that waits for the event
+ * of a PROGRAMMATIC_EVENT. Other attributes that change when or where a kernel runs (priority, cluster
  * policies, access policy) are taken and not acted on.
  */
 #include <string.h>
@@ -17,6 +19,7 @@
 #define MAX_BLOCK_DEPTH 64
 #define MAX_GRID_WIDTH 0x7fffffffu
 #define MAX_GRID_OTHER 65535
+#define DEPENDENT_MAJOR 9 /* compute capability of the first devices with dependent launches */
 
 /* Reads the first argument, an integer of 4 or 8 bytes. */
 static CUresult read_first_argument(const struct CUfunc_st *function, const struct launch *launch,
@@ -86,6 +89,36 @@ CUresult launch_describe(struct CUfunc_st *function, struct driver_device *devic
     return CUDA_SUCCESS;
 }
 
+uint64_t launch_overlap_ns(const struct driver_device *device, uint64_t cost_ns)
+{
+    const struct sim_profile *profile = &device->identity->profile;
+    uint64_t most_ns = profile->calibration.dependent_overlap_ns;
+    if (profile->compute_major < DEPENDENT_MAJOR)
+        return 0;
+    return cost_ns / 2 < most_ns ? cost_ns / 2 : most_ns;
+}
+
+/* Puts a kernel into a stream, in two parts around its event if it has one. */
+static void submit_kernel(struct CUstream_st *stream, const struct launch *launch,
+                          struct sim_submission *kernel)
+{
+    uint64_t overlap_ns = launch_overlap_ns(stream->context->device, kernel->cost_ns);
+    if (launch->dependent) {
+        kernel->behind = __atomic_load_n(&stream->last, __ATOMIC_ACQUIRE);
+        kernel->overlap_ns = overlap_ns;
+    }
+    if (launch->trigger) {
+        struct sim_submission first = *kernel;
+        first.cost_ns = launch->triggers_first ? 0 : kernel->cost_ns - overlap_ns;
+        stream_submit(stream, &first);
+        event_put(launch->trigger, stream, 0);
+        kernel->cost_ns -= first.cost_ns;
+        kernel->kernels = 0;
+        kernel->overlap_ns = 0;
+    }
+    stream_submit(stream, kernel);
+}
+
 static CUresult launch_kernel(CUfunction function, const struct launch *launch, CUstream handle)
 {
     struct launch_need need;
@@ -99,15 +132,28 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
                                   .cost_ns = need.cost_ns,
                                   .kernels = 1,
                                   .function = function,
-                                  .launch = launch};
-        return capture_add(stream, &node);
+                                  .launch = launch,
+                                  .dependent = launch->dependent};
+        CHECK(capture_add(stream, &node));
+        return launch->trigger ? capture_record_event(launch->trigger, stream) : CUDA_SUCCESS;
     }
     if (__builtin_expect(!function_is_plain(function), 0)) {
         CHECK(context_prepare_function(stream->context, function));
     }
     struct sim_submission submission = {
         .cost_ns = need.cost_ns, .kind = SIM_OPERATION_KERNEL, .kernels = 1, .parts = need.parts};
-    stream_submit(stream, &submission);
+    submit_kernel(stream, launch, &submission);
+    return CUDA_SUCCESS;
+}
+
+/* The event is for launches that wait for it, so it has no time and stays in the process, as documented. */
+static CUresult read_trigger(const CUlaunchAttribute *attribute, struct launch *launch)
+{
+    launch->trigger = attribute->value.programmaticEvent.event;
+    launch->triggers_first = attribute->value.programmaticEvent.triggerAtBlockStart != 0;
+    INVALID_IF(!is_event(launch->trigger) || attribute->value.programmaticEvent.flags ||
+               !(launch->trigger->flags & CU_EVENT_DISABLE_TIMING) ||
+               launch->trigger->flags & CU_EVENT_INTERPROCESS);
     return CUDA_SUCCESS;
 }
 
@@ -127,8 +173,13 @@ CUresult launch_read_config(const CUlaunchConfig *config, struct launch *launch)
             memcpy(launch->cluster, attribute->value.pad, sizeof launch->cluster);
             INVALID_IF(!launch->cluster[0] || !launch->cluster[1] || !launch->cluster[2]);
             break;
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT: /* these hand out an event or a node */
-        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+            launch->dependent = attribute->value.programmaticStreamSerializationAllowed != 0;
+            break;
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+            CHECK(read_trigger(attribute, launch));
+            break;
+        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT: /* these hand out an event or a node */
         case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
             return CUDA_ERROR_NOT_SUPPORTED;
         default:

@@ -40,8 +40,9 @@ struct graph_node {
     struct CUfunc_st *function;
     const struct launch *launch; /* of `function`, read while the node is made */
 
-    uint32_t kind; /* SIM_OPERATION_... of its device time */
-    bool disabled; /* in an executable graph */
+    uint32_t kind;  /* SIM_OPERATION_... of its device time */
+    bool disabled;  /* in an executable graph */
+    bool dependent; /* a captured launch that may begin while the kernel before it ends */
     struct CUctx_st *context;
     union {
         CUDA_KERNEL_NODE_PARAMS kernel;

@@ -154,15 +154,37 @@ CUresult launch_end(struct launch *launch, CUresult result)
     return launch->growth.context == NULL ? result : local_memory_end(&launch->growth, result);
 }
 
+/* True where the kernel may begin while the one ahead of it ends, or has others begin while it ends. */
+static bool is_dependent(const CUlaunchConfig *config)
+{
+    for (unsigned int i = 0; config->attrs != NULL && i < config->numAttrs; i++) {
+        const CUlaunchAttribute *attribute = &config->attrs[i];
+        int id = (int)attribute->id;
+        if (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT ||
+            (id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION &&
+             attribute->value.programmaticStreamSerializationAllowed))
+            return true;
+    }
+    return false;
+}
+
+static CUresult ask_extended(struct launch *launch, const void *field, const CUlaunchConfig *config,
+                             CUfunction function, uint64_t blocks, CUstream stream)
+{
+    launch->is_dependent = config != NULL && is_dependent(config);
+    return launch_ask(launch, field, function, blocks, stream, true);
+}
+
 #define LAUNCH_EX(symbol, per_thread) \
     VGPU_EXPORT CUresult symbol(const CUlaunchConfig *config, CUfunction function, \
                                 void **parameters, void **extra) \
     { \
         uint64_t blocks = \
             config == NULL ? 0 : (uint64_t)config->gridDimX * config->gridDimY * config->gridDimZ; \
-        CUstream stream = config == NULL ? NULL : config->hStream; \
-        LAUNCH_KIND(symbol, function, blocks, launch_stream(stream, per_thread), true, \
-                    real.symbol(config, function, parameters, extra)); \
+        CUstream stream = launch_stream(config == NULL ? NULL : config->hStream, per_thread); \
+        LAUNCH(gate_is_open() || budget_take(function, blocks, stream), \
+               ask_extended(&launch, &real.symbol, config, function, blocks, stream), \
+               real.symbol(config, function, parameters, extra)); \
     }
 
 LAUNCH_EX(cuLaunchKernelEx, 0)

@@ -188,7 +188,7 @@ say(ex=[ex(most), ex(most + 1)], old=[old(most), old(most + 1)],
         "ex": [SUCCESS, TOO_LARGE],
         "old": [SUCCESS, TOO_LARGE],
         "hints": SUCCESS,
-        "event": NOT_SUPPORTED,
+        "event": INVALID_VALUE,
     }
 
 

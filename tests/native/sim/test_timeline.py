@@ -34,8 +34,10 @@ class Scenario:
         lane: int = 0,
         parts: int = 0,
         kind: str = "kernel",
+        overlap_ns: int = 0,
     ) -> None:
-        self.lines.append(f"operation {slot} {lane} {kind} {at_ns} {cost_ns} {parts} {count}")
+        numbers = f"{at_ns} {cost_ns} {parts} {count} {overlap_ns}"
+        self.lines.append(f"operation {slot} {lane} {kind} {numbers}")
 
     def until(self, end_ns: int) -> "Outcome":
         text = "\n".join([*self.lines, f"until {end_ns}"])
@@ -166,6 +168,23 @@ def test_an_idle_device_begins_later_and_a_busy_one_at_once(scenario: Scenario) 
         begins_ns + 20 * US,
         200 * US + H100.latency_ns + 10 * US,
     ]
+
+
+def test_a_dependent_launch_begins_while_the_one_before_it_ends(scenario: Scenario) -> None:
+    scenario.client(0)
+    scenario.work(0, 10 * US, at_ns=100 * US)
+    for at_ns in (101 * US, 121 * US - H100.latency_ns, 200 * US):
+        scenario.work(0, 10 * US, at_ns=at_ns, overlap_ns=2 * US)
+
+    outcome = scenario.until(MS)
+
+    # The first is there all the while, the second for the last 1.3 us. The third is late.
+    first_ns = 100 * US + H100.latency_ns + 10 * US
+    second_ns = first_ns + 8 * US
+    third_ns = 121 * US + 10 * US
+    last_ns = 200 * US + H100.latency_ns + 10 * US
+    assert outcome.done_ns[0, 0] == [first_ns, second_ns, third_ns, last_ns]
+    assert outcome.busy_ns[0] == third_ns - (first_ns - 10 * US) + 10 * US
 
 
 def test_an_event_takes_time_but_no_part_of_the_device(free: Scenario) -> None:

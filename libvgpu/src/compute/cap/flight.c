@@ -102,6 +102,12 @@ static void take_sample(struct flight *flight, struct batch *open, const struct 
         open->speaks_for_ns = speaks_for_ns;
     else
         ration_leave(&flight->ration, speaks_for_ns);
+    if (!open->is_sample || !open->is_behind || flight->is_sparse ||
+        !stream_habits_are_chains(&flight->streams))
+        return;
+    open->is_bound = flight->bound_next;
+    open->least_launches = open->is_bound ? 1 : FLIGHT_CHAIN_LAUNCHES;
+    flight->bound_next = !flight->bound_next;
 }
 
 /* ---- batches and what is in them ---- */
@@ -214,7 +220,7 @@ void flight_enlist(struct flight *flight, struct launch *launch, struct estimate
                    int64_t now_ns)
 {
     struct batch *open = timing_open_batch(&flight->timing);
-    stream_habits_launch(&flight->streams, launch->stream);
+    stream_habits_launch(&flight->streams, launch->stream, launch->is_dependent);
     bool is_apart =
         open != NULL &&
         (estimate->samples == 0 /* a new kind is measured by itself */
@@ -244,12 +250,14 @@ void flight_enlist(struct flight *flight, struct launch *launch, struct estimate
     open->coming++;
     /* One launch among others on other streams has their time in its own. */
     bool is_wanted = flight->measure_next && !flight_overlaps(flight);
-    bool is_alone = open->launches == 1 && flight->has_pauses &&
+    bool is_alone = open->launches == 1 && flight->has_pauses && !launch->is_dependent &&
                     estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS);
-    open->ends_behind = open->ends_behind || is_wanted || open->is_sample || flight->is_sparse ||
-                        is_alone || open->charged_ns >= FLIGHT_BATCH_NS ||
-                        open->launches >= estimate_batch_limit(estimate);
-    if (open->charged_ns >= FLIGHT_BATCH_NS)
+    bool is_full = open->charged_ns >= FLIGHT_BATCH_NS;
+    bool is_enough = is_wanted || open->is_sample || flight->is_sparse || is_alone ||
+                     open->launches >= estimate_batch_limit(estimate);
+    open->ends_behind =
+        open->ends_behind || is_full || (is_enough && open->launches >= open->least_launches);
+    if (is_full)
         flight->has_pauses = false;
     flight->measure_next = false;
 }

@@ -8,6 +8,12 @@
  * charged by its kind's price, and a rationed sample (ration.h) says what became of that price; what
  * the kind was charged since its last sample is then corrected by as much.
  *
+ * Dependent launches overlap each other on the GPU, and an event between two of them breaks that. So one
+ * alone takes longer than in its chain: the prices of a chain of such samples would be more than the time
+ * that the chain takes. So in a program that has such launches a sample behind other work is a chain of
+ * FLIGHT_CHAIN_LAUNCHES, of which all but the first overlap. Each second one is a launch alone, and tells only that
+ * it takes no longer: a chain may have idle time in it. On an idle GPU a launch would not overlap anyway.
+ *
  * Threads launch side by side, and an end that one of them records must come behind the launches of the
  * others, or these would run unmeasured. So a batch is not ended while any launch of it is on its way to the
  * driver: charged, but not handed to it yet. Who would end it has it end behind them, and the thread that hands
@@ -34,6 +40,7 @@
 #define FLIGHT_BATCH_NS 2000000        /* of estimated work are measured together */
 #define FLIGHT_OVERLAPPING_NS 10000000 /* of virtual time in a burst where streams overlap */
 #define FLIGHT_MOST_NS 6000000         /* of it are in flight */
+#define FLIGHT_CHAIN_LAUNCHES 64       /* of a sample where launches overlap each other */
 #define STALE_AFTER_NS 50000 /* a batch that took this much longer to launch than to run idled */
 
 struct flight {
@@ -53,6 +60,7 @@ struct flight {
     struct stream_habits streams;
     struct overlap overlap; /* of the batches since a price was learned from such */
     struct interlock interlock;
+    bool bound_next;   /* of samples of launches that overlap, the next is one alone */
     bool is_held;      /* by the cap, until a burst begins */
     bool measure_next; /* the last batch was lost: measure one launch alone */
     bool gave_up;      /* a batch, and none was measured since */

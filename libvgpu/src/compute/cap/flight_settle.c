@@ -46,6 +46,8 @@ void flight_settle(struct flight *flight, const struct batch *batch, bool is_mea
     bool is_shared = flight->window.state == WINDOW_SHARED;
     if (is_clean || batch->launches == 1)
         gpu_ns -= batch->idle_ns;
+    if (is_measured && is_clean)
+        gpu_ns = sample_quality_bound(&flight->estimates, batch, gpu_ns);
     if (is_measured && batch->is_sample && sample_quality_is_wrong(batch, gpu_ns, is_shared)) {
         ration_hurry(&flight->ration);
         flight->doubted_ns = now_ns;

@@ -23,6 +23,7 @@ struct local_growth {
 struct launch {
     uint32_t device;
     bool is_collective; /* it may be a part of one that has begun (collective.h) */
+    bool is_dependent;  /* its kernel overlaps those next to it: alone it takes longer (flight.h) */
     uint64_t key;       /* of its kind (estimate.h) */
     CUstream stream;
     uint64_t batch;   /* that it is on its way in (batch.h); 0: in none */
@@ -34,6 +35,7 @@ struct launch {
 /* Nothing is known of it yet. What nobody reads before it is written is left as it is: that is most of it. */
 static inline void launch_start(struct launch *launch)
 {
+    launch->is_dependent = false;
     launch->batch = 0;
     launch->pairing = 0;
     launch->growth.context = NULL;

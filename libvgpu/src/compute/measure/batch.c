@@ -149,8 +149,8 @@ void batch_begin(struct batch *batch, CUstream stream, int64_t now_ns)
     batch->idle_ns = batch->launched_ns = 0;
     batch->is_sample = batch->ends_behind = false;
     batch->speaks_for_ns = 0;
-    batch->is_beside = batch->is_shared = false;
-    batch->coming = batch->launches = batch->kind_count = 0;
+    batch->is_beside = batch->is_shared = batch->is_bound = false;
+    batch->coming = batch->launches = batch->least_launches = batch->kind_count = 0;
 }
 
 void batch_count(struct batch *batch, uint64_t key, int64_t price_ns, int64_t launches)

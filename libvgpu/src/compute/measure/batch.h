@@ -56,7 +56,9 @@ struct batch {
     int64_t idle_ns; /* between its start and its first launch; part of what it took */
     int64_t predicted_end_ns;
     uint32_t launches;
-    uint32_t kind_count; /* further kinds are not learned from */
+    uint32_t least_launches; /* that it has before it ends by itself */
+    bool is_bound;           /* one that overlaps others, measured alone: it takes no longer */
+    uint32_t kind_count;     /* further kinds are not learned from */
     struct batch_kind kinds[BATCH_KINDS];
 };
 

@@ -36,7 +36,7 @@ struct estimate *estimate_find(struct estimates *estimates, uint64_t key)
     place->samples = place->shared_samples = place->given_up = 0;
     place->uneven_score = 0;
     place->is_rough = false;
-    place->shared_least_ns = 0;
+    place->shared_least_ns = place->alone_ns = 0;
     __atomic_store_n(&place->key, key, __ATOMIC_RELEASE);
     return place;
 }
@@ -80,6 +80,14 @@ void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches
                          __ATOMIC_RELAXED);
 }
 
+void estimate_note_alone(struct estimate *estimate, int64_t gpu_ns)
+{
+    if (gpu_ns >= estimate->alone_ns)
+        estimate->alone_ns = gpu_ns;
+    else
+        estimate->alone_ns -= (estimate->alone_ns - gpu_ns) / AVERAGE_OVER;
+}
+
 void estimate_learn_shared(struct estimate *estimate, int64_t gpu_ns)
 {
     if (estimate->shared_samples == 0 || gpu_ns < estimate->shared_least_ns)
@@ -103,6 +111,7 @@ void estimate_doubt_all(struct estimates *estimates)
             continue;
         __atomic_store_n(&estimate->budget_price_ns, ESTIMATE_NO_PRICE_NS, __ATOMIC_RELAXED);
         estimate->samples = ESTIMATE_KNOWN - 1;
+        estimate->alone_ns = 0;
         estimate->is_rough = true;
     }
 }

@@ -33,6 +33,7 @@ struct estimate {
     int64_t shared_least_ns; /* of the samples next to others since the last that counted */
     uint32_t shared_samples;
     uint32_t given_up; /* measurements in a row that the launch itself spoilt */
+    int64_t alone_ns;  /* the most that one took lately without others; 0: nobody knows */
 } __attribute__((aligned(64)));
 
 struct estimates {
@@ -76,6 +77,9 @@ void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches
  * least counts, since their time can only have come on top; one that is less than a rough price
  * counts at once. */
 void estimate_learn_shared(struct estimate *estimate, int64_t gpu_ns);
+
+/* Notes what one took that could not overlap others: the most counts, and is forgotten little by little. */
+void estimate_note_alone(struct estimate *estimate, int64_t gpu_ns);
 
 /* True for launches whose length varies by much, so that a sample of them says little of the others, and
  * that take `least_ns` or more: ESTIMATE_UNEVEN_NS, from which on they are never prepaid, or

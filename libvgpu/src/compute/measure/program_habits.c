@@ -2,11 +2,13 @@
 
 #define AVERAGE_OVER 16
 
-void stream_habits_launch(struct stream_habits *habits, CUstream stream)
+void stream_habits_launch(struct stream_habits *habits, CUstream stream, bool is_dependent)
 {
     habits->changes -= habits->changes / AVERAGE_OVER;
     habits->changes += stream != habits->last ? STREAM_HABITS_ALWAYS / AVERAGE_OVER : 0;
     habits->endings -= habits->endings / AVERAGE_OVER;
+    habits->dependents -= habits->dependents / AVERAGE_OVER;
+    habits->dependents += is_dependent ? STREAM_HABITS_ALWAYS / AVERAGE_OVER : 0;
     habits->last = stream;
 }
 
@@ -19,6 +21,11 @@ void stream_habits_end(struct stream_habits *habits)
 bool stream_habits_are_short(const struct stream_habits *habits)
 {
     return habits->endings > STREAM_HABITS_ALWAYS / AVERAGE_OVER;
+}
+
+bool stream_habits_are_chains(const struct stream_habits *habits)
+{
+    return habits->dependents > STREAM_HABITS_ALWAYS / 4 / AVERAGE_OVER;
 }
 
 bool stream_habits_overlap(const struct stream_habits *habits)

@@ -12,20 +12,24 @@
  * only. Averages over the last 16 launches or so that took the long way. ---- */
 
 struct stream_habits {
-    CUstream last;    /* of the last launch; compared only */
-    uint32_t changes; /* how often that was another one, of STREAM_HABITS_ALWAYS */
-    uint32_t endings; /* how often a stream ended */
+    CUstream last;       /* of the last launch; compared only */
+    uint32_t changes;    /* how often that was another one, of STREAM_HABITS_ALWAYS */
+    uint32_t endings;    /* how often a stream ended */
+    uint32_t dependents; /* how often it was a dependent launch */
 };
 
 #define STREAM_HABITS_ALWAYS 1024
 
-void stream_habits_launch(struct stream_habits *habits, CUstream stream);
+void stream_habits_launch(struct stream_habits *habits, CUstream stream, bool is_dependent);
 void stream_habits_end(struct stream_habits *habits);
 
 /* True while there is a stream's end for every ten launches or so, as where each request has a stream of
  * its own. A measurement ends with its stream, or has one end on each, so batches would cost about as
  * many events as there are launches. */
 bool stream_habits_are_short(const struct stream_habits *habits);
+
+/* True while some launches are dependent ones, which overlap their neighbours in the stream. */
+bool stream_habits_are_chains(const struct stream_habits *habits);
 
 /* True while launches go to several streams in turn. */
 bool stream_habits_overlap(const struct stream_habits *habits);

@@ -18,10 +18,24 @@ static bool has_overrun(const struct batch *batch, int64_t gpu_ns)
            batch->opened_ns + gpu_ns > batch->window_end_ns;
 }
 
+int64_t sample_quality_bound(struct estimates *estimates, const struct batch *batch, int64_t gpu_ns)
+{
+    struct estimate *first = estimate_find(estimates, batch->kinds[0].key);
+    if (batch->launches == 1) {
+        estimate_note_alone(first, gpu_ns);
+        return batch->is_bound ? first->alone_ns : gpu_ns;
+    }
+    if (batch->least_launches <= 1 || first->alone_ns <= 0)
+        return gpu_ns;
+    double most_ns =
+        (double)batch->charged_ns * (double)first->alone_ns / (double)batch->kinds[0].price_ns;
+    return gpu_ns < (int64_t)most_ns ? gpu_ns : (int64_t)most_ns;
+}
+
 bool sample_quality_teaches(struct estimates *estimates, const struct window *window,
                             const struct batch *batch, int64_t gpu_ns)
 {
-    if (sample_quality_is_clean(window, batch) || gpu_ns < batch->charged_ns)
+    if (gpu_ns < batch->charged_ns || (sample_quality_is_clean(window, batch) && !batch->is_bound))
         return true;
     for (uint32_t i = 0; i < batch->kind_count; i++)
         if (estimate_find(estimates, batch->kinds[i].key)->samples == 0)
@@ -33,8 +47,12 @@ void sample_quality_learn_shared(struct estimates *estimates, const struct batch
                                  int64_t gpu_ns)
 {
     struct estimate *estimate = estimate_find(estimates, batch->kinds[0].key);
-    if (batch->launches == 1 && (batch->is_sample || estimate->samples < ESTIMATE_KNOWN))
-        estimate_learn_shared(estimate, gpu_ns);
+    if (batch->is_bound && gpu_ns >= batch->charged_ns)
+        return;
+    if (batch->is_sample || (batch->launches == 1 && estimate->samples < ESTIMATE_KNOWN))
+        estimate_learn_shared(estimate,
+                              (int64_t)((double)gpu_ns * (double)batch->kinds[0].price_ns /
+                                        (double)batch->charged_ns));
 }
 
 static double ratio_of(int64_t gpu_ns, int64_t charged_ns)

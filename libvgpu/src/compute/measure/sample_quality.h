@@ -23,6 +23,11 @@ struct overlap {
  * last looked at. */
 bool sample_quality_is_clean(const struct window *window, const struct batch *batch);
 
+/* Notes what a launch took alone. Of a chain, it returns what that took without what the GPU may have idled:
+ * launches that overlap take no longer than each alone. Else it returns gpu_ns. */
+int64_t sample_quality_bound(struct estimates *estimates, const struct batch *batch,
+                             int64_t gpu_ns);
+
 /* True when the measurement tells something: always of a kind that nobody has measured before, and
  * when it is less than was expected, since neighbours can only have made it longer. */
 bool sample_quality_teaches(struct estimates *estimates, const struct window *window,
