@@ -1,4 +1,8 @@
 /* Each thread's stack of contexts; the top one is current. */
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "context_memory.h"
 #include "driver.h"
 
 #define STACK_DEPTH 64
@@ -47,10 +51,40 @@ void context_stack_push(struct CUctx_st *context)
     context_stack[context_depth++] = (struct entry){context, context->id};
 }
 
+static bool change_holder(struct CUctx_st *context, int from, int to)
+{
+    return __atomic_compare_exchange_n(&context->holder, &from, to, false, __ATOMIC_ACQ_REL,
+                                       __ATOMIC_RELAXED);
+}
+
+/* A green context is current to one thread at a time, as documented; what the driver answers to another one
+ * is not. A thread that has ended holds none. */
+static CUresult hold(struct CUctx_st *context)
+{
+    int self = gettid(), holder = __atomic_load_n(&context->holder, __ATOMIC_ACQUIRE);
+    if (!context_settings_of(context)->green || holder == self)
+        return CUDA_SUCCESS;
+    bool is_held = holder && syscall(SYS_tgkill, getpid(), holder, 0) == 0;
+    return !is_held && change_holder(context, holder, self) ? CUDA_SUCCESS
+                                                            : CUDA_ERROR_INVALID_CONTEXT;
+}
+
+/* Takes off the top of the stack. */
+static void pop(void)
+{
+    struct entry top = context_stack[--context_depth];
+    if (!top.context->holder || top.context->id != top.id)
+        return;
+    for (int i = 0; i < context_depth; i++)
+        if (context_stack[i].context == top.context)
+            return;
+    change_holder(top.context, gettid(), 0);
+}
+
 void context_stack_drop(const struct CUctx_st *context)
 {
     if (context_depth && context_stack[context_depth - 1].context == context)
-        context_depth--;
+        pop();
 }
 
 /* ---- entry points ---------------------------------------------------------------------------- */
@@ -59,8 +93,9 @@ CUresult cuCtxSetCurrent(CUcontext context)
 {
     DRIVER_CHECK();
     REFUSE_IF(context && !context_is_one(context), CUDA_ERROR_INVALID_CONTEXT);
+    CHECK(context ? hold(context) : CUDA_SUCCESS);
     if (context_depth)
-        context_depth--;
+        pop();
     if (context)
         context_stack_push(context);
     return CUDA_SUCCESS;
@@ -79,6 +114,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext context)
     DRIVER_CHECK();
     REFUSE_IF(!context_is_one(context), CUDA_ERROR_INVALID_CONTEXT);
     INVALID_IF(context_stack_is_full());
+    CHECK(hold(context));
     context_stack_push(context);
     return CUDA_SUCCESS;
 }
@@ -92,7 +128,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext *context)
 {
     DRIVER_CHECK();
     REFUSE_IF(!context_depth, CUDA_ERROR_INVALID_CONTEXT);
-    context_depth--;
+    pop();
     if (context)
         *context = context_stack[context_depth].context;
     return CUDA_SUCCESS;

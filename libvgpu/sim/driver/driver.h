@@ -98,6 +98,7 @@ struct CUctx_st {
     bool alive;
     bool ending;           /* its work is waited for, or cut short, before the rest of it goes */
     unsigned int retained; /* of a primary context */
+    int holder;            /* of a green context: the thread that it is current to, 0: none */
     unsigned long long id;
     uint64_t begun_ns;
     uint64_t own_bytes;           /* what it takes by itself */

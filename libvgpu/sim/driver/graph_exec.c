@@ -247,12 +247,11 @@ static CUresult mark_end(struct CUgraphExec_st *exec, struct CUstream_st *stream
         exec->done = NULL;
     }
     if (!exec->done) {
-        CUcontext popped;
-        result = cuCtxPushCurrent_v2(stream->context);
-        if (result != CUDA_SUCCESS) /* the thread's stack of contexts is full */
-            return result;
+        INVALID_IF(context_stack_is_full());
+        context_stack_push(
+            stream->context); /* also while another thread has it, a green one, current */
         result = cuEventCreate(&exec->done, CU_EVENT_DISABLE_TIMING);
-        cuCtxPopCurrent_v2(&popped);
+        cuCtxPopCurrent_v2(NULL);
     }
     if (result == CUDA_SUCCESS)
         result = cuEventRecord(exec->done, stream);

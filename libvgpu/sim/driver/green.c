@@ -2,7 +2,8 @@
  * Green contexts: part of a device's SMs under a context of its own. That a green context runs only
  * on its SMs is not modelled: its work takes the device like any other. It retains the primary
  * context, costs what the calibration says in addition, and memory that was allocated while it was current ends
- * with it, where the driver's would belong to the primary context.
+ * with it, where the driver's would belong to the primary context. It is current to one thread at a time
+ * (context_stack.c).
  *
  * SMs come in groups: of 8 from compute capability 9.0, of 2 on older devices (4 at least), or one
  * by one where the caller asks for that, as the driver's guide says.
@@ -238,7 +239,8 @@ CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int
 {
     DRIVER_CHECK();
     INVALID_IF(!is_green(green) || !stream || flags != CU_STREAM_NON_BLOCKING);
-    CHECK(cuCtxPushCurrent_v2(green->context));
+    INVALID_IF(context_stack_is_full());
+    context_stack_push(green->context); /* also while another thread has it current */
     CUresult result = cuStreamCreateWithPriority(stream, flags, priority);
     cuCtxPopCurrent_v2(NULL);
     return result;

@@ -63,6 +63,7 @@
     CALL(cuCtxPushCurrent_v2) \
     CALL(cuCtxPopCurrent_v2) \
     CALL(cuStreamGetCtx) \
+    CALL(cuStreamGetCtx_v2) \
     CALL(cuModuleGetLoadingMode) \
     CALL(cuStreamGetId) \
     CALL(cuStreamGetId_ptsz) \

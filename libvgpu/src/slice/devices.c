@@ -94,13 +94,34 @@ static CUcontext current_context(void)
     return current;
 }
 
-CUcontext devices_context_of(CUstream stream)
+static CUresult ask_own_context(CUstream stream, CUcontext *context)
+{
+    return real.cuStreamGetCtx != NULL ? real.cuStreamGetCtx(stream, context) : CUDA_SUCCESS;
+}
+
+static CUresult ask_context(CUstream stream, CUcontext *context)
+{
+    CUgreenCtx green; /* the first of the two answers is never this one */
+    return real.cuStreamGetCtx_v2 != NULL ? real.cuStreamGetCtx_v2(stream, context, &green)
+                                          : ask_own_context(stream, context);
+}
+
+static CUcontext context_by(CUstream stream, CUresult (*ask)(CUstream, CUcontext *))
 {
     CUcontext context = NULL;
-    if (is_name(stream) || real.cuStreamGetCtx == NULL ||
-        real.cuStreamGetCtx(stream, &context) != CUDA_SUCCESS || context == NULL)
+    if (is_name(stream) || ask(stream, &context) != CUDA_SUCCESS || context == NULL)
         return current_context();
     return context;
+}
+
+CUcontext devices_own_context_of(CUstream stream)
+{
+    return context_by(stream, ask_own_context);
+}
+
+CUcontext devices_context_of(CUstream stream)
+{
+    return context_by(stream, ask_context);
 }
 
 static CUresult ask_stream_ordinal(CUstream stream, CUdevice *ordinal)
@@ -108,9 +129,7 @@ static CUresult ask_stream_ordinal(CUstream stream, CUdevice *ordinal)
     if (is_name(stream))
         return ask_current_ordinal(ordinal);
     CUcontext context = NULL;
-    CUresult result = CUDA_SUCCESS;
-    if (real.cuStreamGetCtx != NULL)
-        result = real.cuStreamGetCtx(stream, &context);
+    CUresult result = ask_context(stream, &context);
     if (result != CUDA_SUCCESS)
         return result;
     if (context == NULL || context == current_context() || real.cuCtxPushCurrent_v2 == NULL)

@@ -30,6 +30,10 @@ CUresult devices_ask_stream_ordinal(CUstream stream, CUdevice *ordinal, bool *is
 
 /* The context of a stream; for those that are names for the current context's own, the current one.
  * NULL when there is none. */
+CUcontext devices_own_context_of(CUstream stream);
+
+/* The same as any thread may have it current: a green context is current to one thread only, so this is the
+ * primary context of its streams, if the driver tells it (since CUDA 12.5). */
 CUcontext devices_context_of(CUstream stream);
 
 /* The device that work on `stream` uses: its own context's, which need not be the current one. */

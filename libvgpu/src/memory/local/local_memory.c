@@ -264,7 +264,7 @@ CUresult local_memory_begin(struct local_growth *growth, const void *function, C
         !devices_ordinal_of_stream(stream, &ordinal))
         return CUDA_SUCCESS;
     growth->bytes_a_thread = local_memory_ask(function, ordinal, devices_find(ordinal));
-    return begin(growth, devices_context_of(stream));
+    return begin(growth, devices_own_context_of(stream));
 }
 
 CUresult local_memory_begin_graph(struct local_growth *growth, uint64_t bytes_a_thread)
