@@ -89,7 +89,9 @@ class ProcessUsage:
         pid: of the process, or of the piece's maker, as that sees itself (its PID namespace).
         start_time_ticks: of that process.
         command: of that process.
-        alive: whether it lives; for a piece: whether any process still holds it.
+        alive: whether its bytes are taken: it lives, or is ``ended``; for a piece: whether any
+            process still holds it.
+        ended: it has ended, and children that it forked keep its memory in the GPU.
         shared: whether it is a piece of memory.
         devices: what it has of each GPU.
         mps_thread_percentage: what MPS holds it to on its first GPU since it began; 0 not known.
@@ -113,6 +115,7 @@ class ProcessUsage:
     moved_entries: int = 0
     noted_entry: str = ""
     generation: int = 0
+    ended: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +178,15 @@ def delay_quantile_ns(counts: Sequence[int], part: float) -> int:
 
 
 def is_slot_held(descriptor: int, slot: int) -> bool:
-    """Tells whether the process that claimed ``slot`` lives: the kernel drops its lock with it."""
-    at = lib.VGPU_LOCK_BASE + 2 * slot + lib.VGPU_LOCK_LIFE
-    return bool(lib.life_is_held(descriptor, at))
+    """Tells whether the process that claimed ``slot`` lives, or children of it keep its memory.
+
+    The kernel drops the lock with the last of them.
+    """
+    return _is_locked(descriptor, slot, lib.VGPU_LOCK_LIFE)
+
+
+def _is_locked(descriptor: int, slot: int, which: int) -> bool:
+    return bool(lib.life_is_held(descriptor, lib.VGPU_LOCK_BASE + 2 * slot + which))
 
 
 def _decode(path: Path, descriptor: int) -> ContainerUsage:
@@ -199,12 +208,7 @@ def _decode(path: Path, descriptor: int) -> ContainerUsage:
     ]
     give_up_at = time.monotonic() + PROBE_SECONDS
     processes = tuple(
-        _process(
-            copy,
-            slot,
-            windows,
-            time.monotonic() > give_up_at or is_slot_held(descriptor, slot),
-        )
+        _process(copy, slot, windows, *_life(descriptor, slot, give_up_at))
         for slot in range(min(header.hi_slot, lib.VGPU_SLOT_COUNT))
         if lib.usage_slot(copy, slot).gen % 2 == 1
     )
@@ -215,7 +219,17 @@ def _decode(path: Path, descriptor: int) -> ContainerUsage:
     return ContainerUsage(text_of(header.allocation_id), totals, processes)
 
 
-def _process(copy: Any, slot: int, windows: Sequence[Any], alive: bool) -> ProcessUsage:
+def _life(descriptor: int, slot: int, give_up_at: float) -> tuple[bool, bool]:
+    """Returns whether a slot is held, and whether by children of its process alone."""
+    if time.monotonic() > give_up_at:
+        return True, False
+    held = is_slot_held(descriptor, slot)
+    return held, held and not _is_locked(descriptor, slot, lib.VGPU_LOCK_CLAIM)
+
+
+def _process(
+    copy: Any, slot: int, windows: Sequence[Any], alive: bool, ended: bool
+) -> ProcessUsage:
     row = lib.usage_slot(copy, slot)
     return ProcessUsage(
         slot=slot,
@@ -231,6 +245,7 @@ def _process(copy: Any, slot: int, windows: Sequence[Any], alive: bool) -> Proce
         moved_entries=min(row.moved_entries, lib.VGPU_NOTED_ENTRIES),
         noted_entry=_entry_name(row.noted_entry),
         generation=_bounded(row.gen),
+        ended=ended,
     )
 
 

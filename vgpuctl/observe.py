@@ -182,6 +182,7 @@ def _row(
         "pid": process.pid if process else None,
         "process": process.command if process else None,
         "shared_memory": process.shared if process else None,  # not a process: a piece of its
+        "ended": process.ended if process else None,  # its children keep its memory
         "memory_used_bytes": own.used_bytes if own else None,
         "memory_peak_bytes": own.peak_bytes if own else None,
         "container_memory_used_bytes": total.used_bytes if total else None,

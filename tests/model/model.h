@@ -21,6 +21,7 @@
 #define MOST_THREADS 4
 #define MOST_OPERATIONS 4
 #define NO_SLOT 0xff
+#define HEIRS 0x80 /* children of a process that has died */
 
 enum fault {
     FAULT_NONE,
@@ -34,6 +35,7 @@ enum fault {
     FAULT_LIFE_FIRST,      /* a claimer takes the life lock before it cleans */
     FAULT_JOIN_SAME_GEN,   /* who joins a piece leaves its gen as it is */
     FAULT_JOIN_SAME_TOTAL, /* who joins a piece leaves the total as it is */
+    FAULT_NO_LOOK,         /* a claimer does not look whether children keep the slot */
     FAULT_COUNT
 };
 
@@ -58,6 +60,7 @@ struct scenario {
     uint8_t limit;
     uint8_t limit_afterwards; /* at any step, once */
     uint8_t piece_bytes;      /* of a piece in slot 0; 0: there is none */
+    bool has_heirs;           /* children of a process that dies keep its slot, until they end */
 };
 
 struct total {
@@ -75,8 +78,9 @@ struct word {
 struct model_slot {
     struct word word;
     uint8_t gen;
-    uint8_t claim; /* which processes hold that lock, a bit each */
-    uint8_t life;
+    uint8_t claim;    /* which processes hold that lock, a bit each */
+    uint8_t life;     /* the same, and HEIRS */
+    uint8_t kept;     /* bytes that it had when HEIRS got it */
     bool is_claiming; /* the claim lock is held for writing */
     bool is_piece;    /* its locks are read locks, its key that of the piece */
 };
@@ -101,7 +105,7 @@ enum step {
     CAS_TOTAL, COMMIT, LIMIT_AGAIN,
     NOTE_HI_SLOT, NOTE_GEN, NOTE_COUNT, PROOF_LIMIT, PROOF_TOTAL, PROOF_LIMIT_AGAIN, LOOK_GEN,
     LOOK_WORD, LOOK_HELD, LOOK_GEN_AGAIN, LOOK_HI_SLOT,
-    CLAIM_LOCK, CLAIM_GEN, CLAIM_EVEN, CLAIM_LIFE, CLAIM_HI_SLOT, CLAIM_HI_SLOT_CAS, CLAIM_ODD,
+    CLAIM_LOCK, CLAIM_LOOK, CLAIM_GEN, CLAIM_EVEN, CLAIM_LIFE, CLAIM_HI_SLOT, CLAIM_HI_SLOT_CAS, CLAIM_ODD,
     JOIN_FIND, JOIN_CLAIM, JOIN_LIFE, JOIN_GEN, JOIN_GEN_CAS, JOIN_BYTES, LEAVE_GEN, LEAVE_DROP, LEAVE_HELD
 };
 /* clang-format on */
@@ -166,6 +170,9 @@ void model_unlock(struct model_slot *slot, uint8_t process);
 
 /* Kills a process with all its threads. */
 void model_crash(struct state *state, uint8_t process);
+
+/* Ends the children that keep slots. False: there are none. */
+bool model_end_heirs(struct state *state);
 
 /* What stands in a slot, the operation in flight included. */
 int model_slot_bytes(const struct state *state, uint8_t slot);

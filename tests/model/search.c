@@ -11,10 +11,12 @@
 #define MOST_STEPS_ALONE 300
 #define ALONE_EVERY 4 /* states */
 
-/* What may happen next, in this order: a step of a thread, a crash of a process, a new limit. */
+/* What may happen next, in this order: a step of a thread, a crash of a process, a new limit,
+ * the end of the children that keep slots. */
 #define CRASHES MOST_THREADS
 #define NEW_LIMIT (2 * MOST_THREADS)
-#define ACTIONS (NEW_LIMIT + 1)
+#define HEIRS_END (NEW_LIMIT + 1)
+#define ACTIONS (HEIRS_END + 1)
 
 struct frame {
     struct state state;
@@ -108,7 +110,10 @@ static bool process_may_crash(const struct state *state, uint8_t process)
 /* Does one action. False when it is not possible; *wrong is set where its outcome is. */
 static bool act(struct state *state, uint8_t action, const char **wrong)
 {
-    if (action == NEW_LIMIT) {
+    if (action == HEIRS_END) {
+        if (!model_end_heirs(state))
+            return false;
+    } else if (action == NEW_LIMIT) {
         if (state->limit_changed)
             return false;
         state->limit_changed = true;
@@ -152,7 +157,9 @@ static void tell(const struct frame *frames, uint32_t depth)
             printf("| %u bytes %u ops gen %u%s ", state->slots[slot].word.bytes,
                    state->slots[slot].word.count, state->slots[slot].gen,
                    state->slots[slot].life ? " held" : "");
-        if (action == NEW_LIMIT)
+        if (action == HEIRS_END)
+            printf("-> the children end\n");
+        else if (action == NEW_LIMIT)
             printf("-> new limit\n");
         else if (action >= CRASHES)
             printf("-> process %u dies\n", action - CRASHES);

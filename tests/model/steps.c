@@ -165,21 +165,30 @@ static enum outcome commit(struct state *state, struct thread *thread)
     }
 }
 
+static enum outcome claim_next(struct thread *thread)
+{
+    thread->other++;
+    return thread->other < scenario->slots ? go(thread, CLAIM_LOCK) : ENDED;
+}
+
 static enum outcome step_claim(struct state *state, struct thread *thread, uint8_t which)
 {
     struct model_slot *slot = &state->slots[thread->other];
     uint8_t holder = (uint8_t)(1 << scenario->process[which]);
     switch (thread->step) {
     case CLAIM_LOCK:
-        if (slot->claim != 0) {
-            thread->other++;
-            return thread->other < scenario->slots ? GOES_ON : ENDED;
-        }
+        if (slot->claim != 0)
+            return claim_next(thread);
         slot->claim = holder;
         slot->is_claiming = true;
         if (planted_fault == FAULT_LIFE_FIRST)
-            slot->life = holder;
-        return go(thread, CLAIM_GEN);
+            slot->life |= holder;
+        return go(thread, CLAIM_LOOK);
+    case CLAIM_LOOK:
+        if ((slot->life & ~holder) == 0 || planted_fault == FAULT_NO_LOOK)
+            return go(thread, CLAIM_GEN);
+        model_unlock(slot, scenario->process[which]);
+        return claim_next(thread);
     case CLAIM_GEN:
         thread->gen = slot->gen;
         thread->mode = MODE_CLEAN;
@@ -188,7 +197,7 @@ static enum outcome step_claim(struct state *state, struct thread *thread, uint8
         slot->gen = thread->gen + 1;
         return go(thread, CLAIM_LIFE);
     case CLAIM_LIFE:
-        slot->life = holder;
+        slot->life |= holder;
         slot->is_piece = false;
         thread->gen = 0;
         return go(thread, CLAIM_HI_SLOT);

@@ -32,6 +32,7 @@ FAULTS = {
     "life-first": ("reused", "refused what fitted all the time"),
     "join-same-gen": ("shared", "a piece that somebody holds is not charged"),
     "join-same-total": ("shared", "a piece that somebody holds is not charged"),
+    "no-look": ("kept", "what children keep is not charged"),
 }
 
 

@@ -79,17 +79,6 @@ struct state model_start(void)
     return state;
 }
 
-void model_crash(struct state *state, uint8_t process)
-{
-    for (uint8_t which = 0; which < scenario->threads; which++)
-        if (scenario->process[which] == process) {
-            memset(&state->threads[which], 0, sizeof state->threads[which]);
-            state->threads[which].status = DEAD;
-        }
-    for (uint8_t slot = 0; slot < scenario->slots; slot++)
-        model_unlock(&state->slots[slot], process);
-}
-
 int model_slot_bytes(const struct state *state, uint8_t slot)
 {
     struct word word = state->slots[slot].word;
@@ -98,9 +87,44 @@ int model_slot_bytes(const struct state *state, uint8_t slot)
     return word.bytes + (in_flight ? state->total.delta : 0);
 }
 
+/* Children inherit the slot of a process that has one. */
+static void bequeath(struct state *state, uint8_t index)
+{
+    struct model_slot *slot = &state->slots[index];
+    slot->life |= HEIRS;
+    slot->kept = (uint8_t)model_slot_bytes(state, index);
+}
+
+bool model_end_heirs(struct state *state)
+{
+    bool had = false;
+    for (uint8_t index = 0; index < scenario->slots; index++) {
+        struct model_slot *slot = &state->slots[index];
+        had |= (slot->life & HEIRS) != 0;
+        slot->life &= (uint8_t)~HEIRS;
+        slot->kept = 0;
+    }
+    return had;
+}
+
+void model_crash(struct state *state, uint8_t process)
+{
+    for (uint8_t which = 0; which < scenario->threads; which++)
+        if (scenario->process[which] == process) {
+            if (scenario->has_heirs && state->threads[which].slot != NO_SLOT)
+                bequeath(state, state->threads[which].slot);
+            memset(&state->threads[which], 0, sizeof state->threads[which]);
+            state->threads[which].status = DEAD;
+        }
+    for (uint8_t slot = 0; slot < scenario->slots; slot++)
+        model_unlock(&state->slots[slot], process);
+}
+
 /* A piece is held while somebody is joining it, too: what he was handed keeps it in the device. */
 static bool is_live(const struct state *state, uint8_t slot)
 {
+    if (state->slots[slot].life & HEIRS)
+        return true;
     for (uint8_t which = 0; which < scenario->threads; which++) {
         const struct thread *thread = &state->threads[which];
         bool is_joining = thread->mode == MODE_JOIN && thread->step != JOIN_FIND;
@@ -158,6 +182,8 @@ const char *model_wrong(const struct state *state)
             return "a slot holds less than nothing";
         if (slot->gen % 2 == 0 && bytes != 0)
             return "a slot that is free and clean holds bytes";
+        if ((slot->life & HEIRS) != 0 && bytes != slot->kept)
+            return "what children keep is not charged";
         if (slot->is_piece) {
             if (is_piece_held && bytes != scenario->piece_bytes)
                 return "a piece that somebody holds is not charged";

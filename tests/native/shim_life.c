@@ -18,6 +18,7 @@
 #include "vgpu/cuda_api.h"
 
 #define MOST_PIECES 4096
+#define MOST_DESCRIPTORS 256
 #define CHILD_SECONDS "60"
 
 static CUdeviceptr pieces[MOST_PIECES];
@@ -106,6 +107,19 @@ static void rest(void)
         pause();
 }
 
+/* As data loaders do that let go of the GPU, by the names of their descriptors. */
+static void close_gpu(void)
+{
+    for (int descriptor = 3; descriptor < MOST_DESCRIPTORS; descriptor++) {
+        char link[64], path[4096];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+        ssize_t length = readlink(link, path, sizeof path - 1);
+        path[length > 0 ? length : 0] = '\0';
+        if (strstr(path, "/nvidia") != NULL)
+            close(descriptor);
+    }
+}
+
 /* Children that outlive this process; each returns the child's pid. */
 static pid_t leave(const char *how)
 {
@@ -129,6 +143,8 @@ static pid_t leave(const char *how)
         execvp(sleeper[0], sleeper);
     if (strcmp(how, "close") == 0)
         syscall(SYS_close_range, 3, ~0u, 0);
+    if (strcmp(how, "close-gpu") == 0)
+        close_gpu();
     rest();
     return 0;
 }
@@ -172,7 +188,9 @@ static void obey(const char *verb, const char *word)
     unsigned long long number = strtoull(word, NULL, 0);
     struct timespec begin, end;
     clock_gettime(CLOCK_MONOTONIC, &begin);
-    if (strcmp(verb, "init") == 0)
+    if (strcmp(verb, "start") == 0)
+        answer(cuInit(0));
+    else if (strcmp(verb, "init") == 0)
         answer(init());
     else if (strcmp(verb, "alloc") == 0)
         answer(allocate(number));

@@ -8,6 +8,7 @@ run; the table has it instead of the command), ``command`` (a list), ``created_a
 1970), ``family, state`` (``running``, ``idle``, ``abandoned``, ``damaged``, ``busy``), ``problem``
 (what is damaged or busy), ``gpu_uuid, pid`` (as the container counts), ``process`` (its name),
 ``shared_memory`` (true: no process but memory that several of them hold, named by its maker),
+``ended`` (true: the process has ended, and children that it forked keep its memory in the GPU),
 ``memory_used_bytes, memory_peak_bytes`` (of the process; of the container where ``pid`` is null),
 ``container_memory_used_bytes, memory_limit_bytes, memory_unaccounted_bytes`` (of the limit: what
 the agent measured beyond the ledger and charges), ``core_percent, compute, mode`` (how the GPU is
@@ -115,7 +116,8 @@ def _count(title: str, key: str, rank: int) -> Column:
 
 def _pid(row: Row) -> str:
     """Memory that several processes hold is a row of its own, marked by its maker's."""
-    return f"{row['pid'] or '-'}{' (shared)' if row['shared_memory'] else ''}"
+    mark = " (shared)" if row["shared_memory"] else " (ended)" if row.get("ended") else ""
+    return f"{row['pid'] or '-'}{mark}"
 
 
 def _since(row: Row) -> str:

@@ -67,6 +67,10 @@ class PsSlice(TypedDict):
     shared_memory: (
         Annotated[bool, Meta(description="No process: memory that several of them hold.")] | None
     )
+    ended: (
+        Annotated[bool, Meta(description="The process has; its forked children keep its memory.")]
+        | None
+    )
     memory_used_bytes: Size | None
     memory_peak_bytes: Size | None
     container_memory_used_bytes: Size | None

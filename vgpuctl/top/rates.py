@@ -156,7 +156,7 @@ def _row(
         windows_a_second=windows / since_s if since_s > 0 else 0.0,
         refused=usage.refused_count,
         refused_lately=refused,
-        processes=sum(p.alive and not p.shared for p in found.usage.processes),
+        processes=sum(p.alive and not (p.shared or p.ended) for p in found.usage.processes),
         mode="" if found.limits.family is Family.MPS else str(found.modes[index].value),
     )
 

@@ -33,7 +33,8 @@
 #define VGPU_KIND_COUNT 8
 #define VGPU_NOTED_ENTRIES 64 /* most names that a process counts */
 
-/* Where the OFD byte locks of a slot lie in `usage`: far beyond its end, two bytes a slot. */
+/* Where the OFD byte locks of a slot lie in `usage`: far beyond its end, two bytes a slot. LIFE is
+ * locked while its bytes are taken; CLAIM, too, while the process lives that took them. */
 #define VGPU_LOCK_BASE 0x10000000000
 #define VGPU_LOCK_CLAIM 0
 #define VGPU_LOCK_LIFE 1

@@ -35,6 +35,7 @@
 #define SIM_MPS_BASE 0x20000000000ll
 #define SIM_PAGE 4096
 #define SIM_FILE_NAME "machine"
+#define SIM_GPU_NAME "nvidiactl" /* the same file, as what processes on the GPU have open */
 
 /* Over this long NVML averages utilisation. */
 #define SIM_WINDOW_NS 166666667ull

@@ -30,6 +30,13 @@ static int machine_path(char *path, size_t length, const char *directory, const 
     return written < 0 || (size_t)written >= length ? -ENAMETOOLONG : 0;
 }
 
+/* Of a machine's file: the name by which it is a GPU's. */
+static void gpu_path_of(char *path, size_t length, const char *machine_path)
+{
+    int folder = (int)(strlen(machine_path) - strlen(SIM_FILE_NAME));
+    snprintf(path, length, "%.*s" SIM_GPU_NAME, folder, machine_path);
+}
+
 static uint64_t file_bytes(uint32_t device_count)
 {
     return SIM_PAGE + (uint64_t)device_count * SIM_DEVICE_BYTES;
@@ -48,7 +55,7 @@ int sim_machine_create(const char *directory, const char *identifier,
                        const struct sim_machine_options *options,
                        const struct sim_device_identity *gpus, uint32_t gpu_count)
 {
-    char path[4096], draft[4096];
+    char path[4096], draft[4096], gpu_path[4096];
     REFUSE_IF(gpu_count == 0 || gpu_count > SIM_MAX_GPUS ||
                   strlen(identifier) >= sizeof(((struct sim_machine_header *)0)->identifier),
               -EINVAL);
@@ -97,7 +104,8 @@ int sim_machine_create(const char *directory, const char *identifier,
         header->file_bytes = file_bytes(count);
         strcpy(header->identifier, identifier);
         __atomic_store_n(&header->magic, SIM_MAGIC, __ATOMIC_RELEASE);
-        if (link(draft, path) != 0) /* never replaces a machine in use */
+        gpu_path_of(gpu_path, sizeof gpu_path, path);
+        if (link(draft, path) != 0 || link(draft, gpu_path) != 0) /* never replaces one in use */
             error = -errno;
     }
     unlink(draft);
@@ -107,7 +115,8 @@ int sim_machine_create(const char *directory, const char *identifier,
     return error;
 }
 
-/* Takes a free slot, whose lock lasts as long as this process. */
+/* Takes a free slot, whose lock lasts as long as this process, and its forked children keep the
+ * descriptor: as a real driver's memory does. */
 static int claim_slot(struct sim_machine *machine)
 {
     struct life life;
@@ -121,6 +130,9 @@ static int claim_slot(struct sim_machine *machine)
         slot = i < SLOTS_IN_TURN ? (first + i) % SLOTS_IN_TURN : i;
         error = life_lock(&life, SIM_LIFE_BASE + slot, F_WRLCK);
     }
+    if (!error)
+        error =
+            life_lock(&life, SIM_LIFE_BASE + slot, F_RDLCK); /* to be shared with the lifeline */
     life_close(&life);
     if (!error && !life_is_held_at(machine->path, SIM_LIFE_BASE + slot))
         error = -ENOLCK;
@@ -130,6 +142,10 @@ static int claim_slot(struct sim_machine *machine)
     }
     machine->slot = slot;
     machine->life_page = life.page;
+    char gpu_path[4096];
+    gpu_path_of(gpu_path, sizeof gpu_path, machine->path);
+    lifeline_open(&machine->lifeline, gpu_path);
+    lifeline_lock(&machine->lifeline, SIM_LIFE_BASE + slot, F_RDLCK);
     return 0;
 }
 
@@ -273,6 +289,7 @@ void sim_machine_close(struct sim_machine *machine)
     }
     if (machine->life_page)
         life_end(machine->life_page);
+    lifeline_close(&machine->lifeline);
     if (machine->header)
         munmap(machine->header, machine->header->file_bytes);
     if (machine->header ? is_machine_file(machine, machine->file) : machine->file >= 0)
@@ -281,7 +298,8 @@ void sim_machine_close(struct sim_machine *machine)
     free(machine);
 }
 
-/* In the child of a fork: drops the parent's machine without touching what is shared. */
+/* In the child of a fork: drops the parent's machine without touching what is shared. The lifeline
+ * stays open, as a driver's files do. */
 void sim_machine_forget(struct sim_machine *machine)
 {
     if (is_machine_file(machine, machine->file))

@@ -14,6 +14,7 @@
 
 #include "calls.h"
 #include "layout.h"
+#include "slice/life.h"
 
 /* Exports a function of this file under one more name. The driver's calls have an address each, by
  * which programs tell them apart. */
@@ -55,7 +56,8 @@ struct sim_machine {
     int file;   /* asks about others' locks; the program may have closed it, see machine_file */
     uint64_t file_device, file_inode;
     void *life_page; /* keeps this process's own lock (slice/life.h) */
-    uint32_t slot;   /* SIM_NOBODY: only looks */
+    struct lifeline lifeline;
+    uint32_t slot; /* SIM_NOBODY: only looks */
     struct sim_device devices[SIM_MAX_DEVICES];
 };
 

@@ -13,8 +13,10 @@ VGPU_EXPORT CUresult cuInit(unsigned int flags)
     region_tell_if_absent(); /* here: a program that asks only NVML computes nothing */
     if (state == REGION_REFUSE)
         return CUDA_ERROR_NO_DEVICE; /* said why on stderr */
-    if (state == REGION_MAPPED)
+    if (state == REGION_MAPPED) {
         mps_limits_apply(region_limits(), region_device_count(), region_is_managed());
+        region_open_lifeline(); /* the driver opens its files now, which children inherit */
+    }
     return real.cuInit(flags);
 }
 

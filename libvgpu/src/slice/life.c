@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -53,14 +54,33 @@ static struct flock byte_lock(uint64_t at, short type)
     return (struct flock){.l_type = type, .l_whence = SEEK_SET, .l_start = (off_t)at, .l_len = 1};
 }
 
-int life_open(struct life *life, const char *path)
+/* The same for a path; the caller closes it. */
+static int open_locks(const char *path, uint64_t *base)
 {
     int file = open_quietly(path);
     if (file < 0)
         return file;
-    life->descriptor = find_locks(file, &life->base);
-    if (life->descriptor != file)
+    int descriptor = find_locks(file, base);
+    if (descriptor != file)
         close_quietly(file);
+    return descriptor;
+}
+
+static int lock_byte(int descriptor, uint64_t at, short type)
+{
+    struct flock lock = byte_lock(at, type);
+    return fcntl(descriptor, F_OFD_SETLK, &lock) == 0 ? 0 : -errno;
+}
+
+static int is_byte_held(int descriptor, uint64_t at)
+{
+    struct flock lock = byte_lock(at, F_WRLCK);
+    return fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+}
+
+int life_open(struct life *life, const char *path)
+{
+    life->descriptor = open_locks(path, &life->base);
     if (life->descriptor < 0)
         return life->descriptor;
     /* private, since a shared page of /dev/zero is not mapped from it */
@@ -77,8 +97,12 @@ int life_open(struct life *life, const char *path)
 
 int life_lock(const struct life *life, uint64_t at, short type)
 {
-    struct flock lock = byte_lock(life->base + at, type);
-    return fcntl(life->descriptor, F_OFD_SETLK, &lock) == 0 ? 0 : -errno;
+    return lock_byte(life->descriptor, life->base + at, type);
+}
+
+int life_is_held_beside(const struct life *life, uint64_t at)
+{
+    return is_byte_held(life->descriptor, life->base + at);
 }
 
 void life_close(const struct life *life)
@@ -97,8 +121,7 @@ int life_is_held(int file, uint64_t at)
     int descriptor = find_locks(file, &base);
     if (descriptor < 0)
         return 1;
-    struct flock lock = byte_lock(base + at, F_WRLCK);
-    int held = fcntl(descriptor, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+    int held = is_byte_held(descriptor, base + at);
     if (descriptor != file)
         close_quietly(descriptor);
     return held;
@@ -112,4 +135,37 @@ int life_is_held_at(const char *path, uint64_t at)
     int held = life_is_held(file, at);
     close_quietly(file);
     return held;
+}
+
+/* ---- what forked children inherit ---- */
+
+static bool is_open(const struct lifeline *line)
+{
+    struct stat status;
+    return line->inode != 0 && fstat(line->descriptor, &status) == 0 &&
+           status.st_dev == line->device && status.st_ino == line->inode;
+}
+
+void lifeline_open(struct lifeline *line, const char *path)
+{
+    struct stat status;
+    if (is_open(line))
+        return;
+    uint64_t base;
+    int descriptor = open_locks(path, &base);
+    *line = (struct lifeline){0};
+    if (descriptor >= 0 && fstat(descriptor, &status) == 0)
+        *line = (struct lifeline){descriptor, base, status.st_dev, status.st_ino};
+}
+
+void lifeline_lock(const struct lifeline *line, uint64_t at, short type)
+{
+    if (is_open(line))
+        lock_byte(line->descriptor, line->base + at, type);
+}
+
+void lifeline_close(const struct lifeline *line)
+{
+    if (is_open(line))
+        close_quietly(line->descriptor);
 }

@@ -35,6 +35,8 @@ struct life {
 int life_open(struct life *life, const char *path);
 /* Does not wait. `type` is F_WRLCK, F_RDLCK or F_UNLCK. */
 int life_lock(const struct life *life, uint64_t at, short type);
+/* Whether any other description has a byte locked; 1 when it cannot be told. */
+int life_is_held_beside(const struct life *life, uint64_t at);
 /* Closes the descriptor. A process that has locked a byte then asks whether the lock is still held, and
  * fails with -ENOLCK if it is not: others would take the process for dead. */
 void life_close(const struct life *life);
@@ -44,5 +46,25 @@ void life_end(void *page);
 /* Whether any other description has a byte of the file locked; 1 when it cannot be told. */
 int life_is_held(int file, uint64_t at);
 int life_is_held_at(const char *path, uint64_t at);
+
+/* ---- what forked children inherit ----
+ *
+ * A driver's open files outlive their process in the children it has forked, and so does its memory
+ * on the GPU: until each of them has ended, has run another program (the files are O_CLOEXEC) or has
+ * closed them. A lifeline is such a descriptor with byte locks of its own, beside those of the page,
+ * and shared for reading. The program may close it, as it may the driver's: each use looks whether it
+ * is still there. */
+struct lifeline {
+    int descriptor;
+    uint64_t base;
+    uint64_t device, inode; /* of what is open; 0: never opened */
+};
+
+/* Opens it unless it is; what fails leaves the children nothing to inherit. */
+void lifeline_open(struct lifeline *line, const char *path);
+/* As life_lock, and nothing where it was closed. */
+void lifeline_lock(const struct lifeline *line, uint64_t at, short type);
+/* Ends it in this process. */
+void lifeline_close(const struct lifeline *line);
 
 #endif

@@ -14,19 +14,60 @@
 
 #define FILE_BYTES 4096
 #define NAMESPACE_PIDS "\nNSpid:"
+#define LOCK_LINE "lock:"
+#define LINK_BYTES 512
+#define ENTRIES_BYTES 1024
+
+/* The kernel is called directly: callers hold locks, and may be cancelled in the C library's calls. */
+static int open_quietly(const char *path)
+{
+    return (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+}
+
+static void close_quietly(int descriptor)
+{
+    syscall(SYS_close, descriptor);
+}
 
 /* Reads the beginning of /proc/PID/NAME as a string. False where it is not there. */
 static bool read_file(const char *pid, const char *name, char text[FILE_BYTES])
 {
     char path[sizeof "/proc//status" + NAME_MAX];
     snprintf(path, sizeof path, "/proc/%s/%s", pid, name);
-    int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    int descriptor = open_quietly(path);
     if (descriptor < 0)
         return false;
-    ssize_t length = read(descriptor, text, FILE_BYTES - 1);
-    close(descriptor);
+    long length = syscall(SYS_read, descriptor, text, FILE_BYTES - 1);
+    close_quietly(descriptor);
     text[length > 0 ? length : 0] = '\0';
     return length > 0;
+}
+
+/* The numbers that name entries of a folder of /proc. */
+struct numbers {
+    int folder;
+    long length, at;
+    _Alignas(struct dirent64) char entries[ENTRIES_BYTES];
+};
+
+/* The next of them, NULL at the end or where there is no folder, which is then closed. */
+static const char *next_number(struct numbers *numbers)
+{
+    for (;;) {
+        if (numbers->at >= numbers->length) {
+            numbers->at = 0;
+            numbers->length =
+                syscall(SYS_getdents64, numbers->folder, numbers->entries, ENTRIES_BYTES);
+        }
+        if (numbers->length <= 0) {
+            close_quietly(numbers->folder);
+            return NULL;
+        }
+        const struct dirent64 *entry = (const void *)(numbers->entries + numbers->at);
+        numbers->at += entry->d_reclen;
+        if (isdigit((unsigned char)entry->d_name[0]))
+            return entry->d_name;
+    }
 }
 
 uint64_t pids_start_time(const char *pid)
@@ -100,12 +141,81 @@ uint32_t pids_visible(const struct vgpu_usage_slot *row)
     uint32_t own_namespace = row->pid_namespace != 0 ? pids_own_namespace() : 0, found = 0;
     if (own_namespace == 0 || row->pid_namespace == own_namespace)
         return row->pid;
-    DIR *processes = is_proc_ours() ? opendir("/proc") : NULL;
-    if (processes == NULL)
+    if (!is_proc_ours())
         return 0;
-    for (const struct dirent *each; found == 0 && (each = readdir(processes)) != NULL;)
-        if (isdigit((unsigned char)each->d_name[0]) && is_process_of(each->d_name, row))
-            found = (uint32_t)strtoul(each->d_name, NULL, 10);
-    closedir(processes);
+    struct numbers pids = {.folder = open_quietly("/proc")};
+    for (const char *pid; (pid = next_number(&pids)) != NULL;)
+        if (found == 0 && is_process_of(pid, row))
+            found = (uint32_t)strtoul(pid, NULL, 10);
     return found;
+}
+
+/* ---- who still has the GPU ---- */
+
+/* What is asked about a process: both from its descriptors. */
+struct finding {
+    bool has_lock, has_gpu;
+};
+
+static bool has_lock(const char *pid, const char *number, uint64_t at)
+{
+    char name[sizeof "fdinfo/" + NAME_MAX], text[FILE_BYTES];
+    snprintf(name, sizeof name, "fdinfo/%s", number);
+    if (!read_file(pid, name, text))
+        return false;
+    for (const char *line = strstr(text, LOCK_LINE); line != NULL;
+         line = strstr(line + 1, LOCK_LINE)) {
+        unsigned long long first, last;
+        if (sscanf(line, LOCK_LINE "%*s OFDLCK %*s %*s %*s %*s %llu %llu", &first, &last) == 2 &&
+            first <= at && at <= last)
+            return true;
+    }
+    return false;
+}
+
+/* The driver's are /dev/nvidiactl, /dev/nvidia0, /dev/nvidia-uvm and so on. */
+static bool is_of_gpu(const char *link)
+{
+    const char *name = strrchr(link, '/');
+    return name != NULL && strncmp(name, "/nvidia", strlen("/nvidia")) == 0;
+}
+
+static bool read_link(const char *folder, const char *number, char link[LINK_BYTES])
+{
+    char path[sizeof "/proc//fd/" + 2 * NAME_MAX];
+    snprintf(path, sizeof path, "/proc/%s/fd/%s", folder, number);
+    ssize_t length = readlink(path, link, LINK_BYTES - 1);
+    link[length > 0 ? length : 0] = '\0';
+    return length > 0;
+}
+
+static struct finding look_through(const char *pid, const char *locked, uint64_t at)
+{
+    struct finding found = {false, false};
+    char path[sizeof "/proc//fd" + NAME_MAX], link[LINK_BYTES];
+    snprintf(path, sizeof path, "/proc/%s/fd", pid);
+    struct numbers descriptors = {.folder = open_quietly(path)};
+    for (const char *number; (number = next_number(&descriptors)) != NULL;) {
+        if (!read_link(pid, number, link))
+            continue;
+        found.has_gpu |= is_of_gpu(link);
+        found.has_lock |= strcmp(link, locked) == 0 && has_lock(pid, number, at);
+    }
+    return found;
+}
+
+bool pids_with_lock_have_gpu(int file, uint64_t at)
+{
+    char own[16], locked[LINK_BYTES];
+    bool is_seen = false, has_gpu = false;
+    snprintf(own, sizeof own, "%d", file);
+    if (!read_link("self", own, locked))
+        return true;
+    struct numbers pids = {.folder = open_quietly("/proc")};
+    for (const char *pid; (pid = next_number(&pids)) != NULL;) {
+        struct finding found = look_through(pid, locked, at);
+        is_seen |= found.has_lock;
+        has_gpu |= found.has_lock && found.has_gpu;
+    }
+    return has_gpu || !is_seen;
 }

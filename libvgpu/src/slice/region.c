@@ -12,6 +12,7 @@
 
 #include "driver/log.h"
 #include "slice/entry_notes.h"
+#include "slice/life.h"
 #include "slice/locks.h"
 #include "slice/mps_limits.h"
 #include "slice/slice_files.h"
@@ -26,6 +27,7 @@ static pthread_mutex_t fork_guard = PTHREAD_MUTEX_INITIALIZER;
 static enum region_state state;
 static bool is_claimed;
 static struct slot own_slot;
+static struct lifeline lifeline;
 static const void *limits_map;
 static void *usage_map;
 static char usage_path[PATH_MAX];
@@ -57,6 +59,21 @@ void region_after_fork(void)
 {
     lock_reset(&fork_guard);
     is_claimed = false; /* the slot is the parent's, and its life page did not come along */
+    lifeline = (struct lifeline){0}; /* stays open: it keeps the parent's slot */
+}
+
+void region_open_lifeline(void)
+{
+    int cancelling = guard_enter();
+    lifeline_open(&lifeline, usage_path);
+    guard_leave(cancelling);
+}
+
+/* Under the guard. */
+static void bequeath(const struct slot *slot)
+{
+    lifeline_open(&lifeline, usage_path);
+    slot_bequeath(&lifeline, slot);
 }
 
 bool region_is_managed(void)
@@ -150,6 +167,7 @@ bool region_claim(void)
     if (!is_claimed) {
         result = slot_claim(&own_slot, usage_path, usage_map, limits_map);
         if (result == 0) {
+            bequeath(&own_slot);
             mps_limits_tell(usage_slot(usage_map, own_slot.index));
             __atomic_store_n(&is_claimed, true, __ATOMIC_SEQ_CST);
             entry_notes_tell(region_own_slot()); /* who notes more from here on sees the slot */
@@ -254,6 +272,8 @@ bool region_share(struct slot *slot, const uint64_t key[2])
 {
     int cancelling = guard_enter();
     int result = slot_claim_shared(slot, usage_path, usage_map, limits_map, key);
+    if (result == 0)
+        bequeath(slot);
     guard_leave(cancelling);
     return result == 0;
 }
@@ -262,6 +282,8 @@ uint64_t region_join(struct slot *slot, const uint64_t key[2], uint32_t *device)
 {
     int cancelling = guard_enter();
     uint64_t bytes = slot_join_shared(slot, usage_path, usage_map, limits_map, key, device);
+    if (bytes > 0)
+        bequeath(slot);
     guard_leave(cancelling);
     return bytes;
 }
@@ -269,6 +291,7 @@ uint64_t region_join(struct slot *slot, const uint64_t key[2], uint32_t *device)
 void region_leave(struct slot *slot, uint32_t device)
 {
     int cancelling = guard_enter();
+    slot_disinherit(&lifeline, slot);
     slot_leave_shared(slot, usage_path, usage_map, limits_map, device);
     guard_leave(cancelling);
 }

@@ -6,8 +6,8 @@
  * VGPU_DIR says, else in /run/vgpu, and is inert when there is nothing there.
  *
  * Opening and claiming are serialised by one mutex, the fork guard: it is taken before every fork,
- * so that no child inherits the descriptor of a claim. A child starts without a slot and claims its
- * own when it first needs one. Readers of `region` after a successful open need no lock. */
+ * so that no child inherits the descriptor of a claim, but for the lifeline, which it shall. A child
+ * starts without a slot and claims its own when it first needs one. Readers of `region` after a successful open need no lock. */
 #ifndef VGPU_REGION_H
 #define VGPU_REGION_H
 
@@ -50,6 +50,10 @@ struct ledger region_ledger(uint32_t device);
 
 /* What all processes of the container share of a device. */
 struct vgpu_usage_device *region_shared(uint32_t device);
+
+/* From here on children inherit what keeps this process's slot, whenever it claims it. Called when the
+ * driver opens its own files (life.h). */
+void region_open_lifeline(void);
 
 /* After region_claim. */
 uint32_t region_slot(void);

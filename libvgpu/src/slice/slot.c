@@ -16,14 +16,33 @@
 /* Shared pieces may take half of the slots: a process without one can be granted nothing. */
 #define SHARED_SLOTS (VGPU_SLOT_COUNT / 2)
 
+enum user { PROCESS, PIECE };
+
 static uint64_t byte_of(uint32_t slot, int which)
 {
     return VGPU_LOCK_BASE + 2ull * slot + (unsigned)which;
 }
 
+/* Some children close the driver's descriptors and no others, as data loaders of Megatron-LM do (its
+ * pull request 3684): then the driver has given the memory back, although the lifeline is open. */
+static int do_heirs_have_gpu(const char *path, uint64_t life_byte)
+{
+    struct lifeline line = {0};
+    lifeline_open(&line, path);
+    int have = line.inode == 0 || pids_with_lock_have_gpu(line.descriptor, line.base + life_byte);
+    lifeline_close(&line);
+    return have;
+}
+
 int slot_is_held(void *context, uint32_t slot)
 {
-    return life_is_held_at(context, byte_of(slot, VGPU_LOCK_LIFE));
+    uint64_t life_byte = byte_of(slot, VGPU_LOCK_LIFE);
+    if (!life_is_held_at(context, life_byte))
+        return 0;
+    if (life_is_held_at(context, byte_of(slot, VGPU_LOCK_CLAIM)))
+        return 1;
+    /* asked again: it may have ended between the two */
+    return life_is_held_at(context, life_byte) && do_heirs_have_gpu(context, life_byte);
 }
 
 /* Gives back what a dead user left, and makes the slot free and clean. */
@@ -72,28 +91,31 @@ static void occupy(uint32_t index, void *usage, const uint64_t key[2])
     __atomic_store_n(&row->gen, row->gen + 1, __ATOMIC_RELEASE);
 }
 
-/* `held` is how the slot is locked for life: F_WRLCK for a process, F_RDLCK for a shared piece. */
 static int claim_one(const struct life *life, uint32_t index, void *usage, const void *limits,
-                     const uint64_t key[2], short held)
+                     const uint64_t key[2], enum user user)
 {
     int status = life_lock(life, byte_of(index, VGPU_LOCK_CLAIM), F_WRLCK);
     if (status != 0)
         return status;
-    clean(index, usage, limits);
-    status = life_lock(life, byte_of(index, VGPU_LOCK_LIFE), held);
+    if (life_is_held_beside(life, byte_of(index, VGPU_LOCK_LIFE)))
+        status = -EAGAIN; /* its user has ended, and children keep it */
+    if (status == 0) {
+        clean(index, usage, limits);
+        status = life_lock(life, byte_of(index, VGPU_LOCK_LIFE), F_RDLCK);
+    }
     if (status != 0) {
         life_lock(life, byte_of(index, VGPU_LOCK_CLAIM), F_UNLCK);
         return status;
     }
     occupy(index, usage, key);
-    if (held == F_RDLCK)
+    if (user == PIECE)
         life_lock(life, byte_of(index, VGPU_LOCK_CLAIM), F_RDLCK); /* lets others join */
     return 0;
 }
 
 /* Among the first `count` slots. */
 static int claim(struct slot *slot, const char *path, void *usage, const void *limits,
-                 const uint64_t key[2], short held, uint32_t count)
+                 const uint64_t key[2], enum user user, uint32_t count)
 {
     struct life life;
     int status = life_open(&life, path);
@@ -101,7 +123,7 @@ static int claim(struct slot *slot, const char *path, void *usage, const void *l
         return status;
     status = -EUSERS;
     for (uint32_t index = 0; index < count; index++) {
-        status = claim_one(&life, index, usage, limits, key, held);
+        status = claim_one(&life, index, usage, limits, key, user);
         if (status == 0) {
             *slot = (struct slot){index, life.page};
             break;
@@ -111,7 +133,7 @@ static int claim(struct slot *slot, const char *path, void *usage, const void *l
         status = -EUSERS;
     }
     life_close(&life);
-    if (status == 0 && !slot_is_held((void *)path, slot->index))
+    if (status == 0 && !life_is_held_at(path, byte_of(slot->index, VGPU_LOCK_CLAIM)))
         status = -ENOLCK;
     if (status != 0)
         life_end(life.page);
@@ -121,7 +143,24 @@ static int claim(struct slot *slot, const char *path, void *usage, const void *l
 int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits)
 {
     static const uint64_t no_key[2];
-    return claim(slot, path, usage, limits, no_key, F_WRLCK, VGPU_SLOT_COUNT);
+    return claim(slot, path, usage, limits, no_key, PROCESS, VGPU_SLOT_COUNT);
+}
+
+static void lock_both(const struct lifeline *line, uint32_t slot, short type)
+{
+    lifeline_lock(line, byte_of(slot, VGPU_LOCK_LIFE), type);
+    lifeline_lock(line, byte_of(slot, VGPU_LOCK_CLAIM),
+                  type); /* a process has its own for writing */
+}
+
+void slot_bequeath(const struct lifeline *line, const struct slot *slot)
+{
+    lock_both(line, slot->index, F_RDLCK);
+}
+
+void slot_disinherit(const struct lifeline *line, const struct slot *slot)
+{
+    lock_both(line, slot->index, F_UNLCK);
 }
 
 /* ---- pieces of memory that several processes hold ---- */
@@ -129,7 +168,7 @@ int slot_claim(struct slot *slot, const char *path, void *usage, const void *lim
 int slot_claim_shared(struct slot *slot, const char *path, void *usage, const void *limits,
                       const uint64_t key[2])
 {
-    return claim(slot, path, usage, limits, key, F_RDLCK, SHARED_SLOTS);
+    return claim(slot, path, usage, limits, key, PIECE, SHARED_SLOTS);
 }
 
 /* Index of the slot in use with that key; VGPU_SLOT_COUNT: none. */

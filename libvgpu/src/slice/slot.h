@@ -1,8 +1,10 @@
 /* Claiming one of the slots of `usage` for this process, and asking who holds the others.
  *
  * A slot has two byte locks that last as long as the process (life.h): CLAIM excludes other claimers
- * while the slot is cleaned, LIFE says that its user lives. While they are taken no child may be
- * forked: the caller holds the fork guard (region.c). */
+ * while the slot is cleaned, LIFE says that its bytes are taken. Forked children inherit a lock on
+ * LIFE (slot_bequeath), as they do the driver's files: so a slot with LIFE alone is one whose process
+ * has ended, while its memory stays in the device. While the locks are taken no child may be forked:
+ * the caller holds the fork guard (region.c). */
 #ifndef VGPU_SLOT_H
 #define VGPU_SLOT_H
 
@@ -17,6 +19,12 @@ struct slot {
  * back first. Returns 0, -EUSERS when all are taken, -ENOLCK where the file system loses the
  * locks, or another negative errno. */
 int slot_claim(struct slot *slot, const char *path, void *usage, const void *limits);
+
+/* Lets children that are forked from now on keep the slot, also beyond this process's end, or no
+ * longer those that were. */
+struct lifeline;
+void slot_bequeath(const struct lifeline *line, const struct slot *slot);
+void slot_disinherit(const struct lifeline *line, const struct slot *slot);
 
 /* ---- pieces of memory that several processes hold ----
  *
@@ -39,7 +47,8 @@ uint64_t slot_join_shared(struct slot *slot, const char *path, void *usage, cons
 void slot_leave_shared(struct slot *slot, const char *path, void *usage, const void *limits,
                        uint32_t device);
 
-/* For ledger.is_held: `context` is the path of `usage`. Says 1 when it cannot be told. */
+/* For ledger.is_held: `context` is the path of `usage`. Says 1 when it cannot be told, and while
+ * children of a process that has ended keep the slot. */
 int slot_is_held(void *context, uint32_t slot);
 
 #endif

@@ -107,8 +107,8 @@ def test_an_exec_of_another_program_returns_all(part: Slice, talk: Talk) -> None
     assert holder.process.poll() is None
 
 
-@pytest.mark.parametrize("how", ["plain", "close", "exec", "vfork", "spawn"])
-def test_a_child_that_lives_on_keeps_nothing_of_its_dead_parent(
+@pytest.mark.parametrize("how", ["close", "close-gpu", "exec", "vfork", "spawn"])
+def test_a_child_without_its_parents_descriptors_keeps_nothing_of_its_dead_parent(
     part: Slice, talk: Talk, orphans: list[int], how: str
 ) -> None:
     parent = talk(part).holds(LIMIT)
@@ -118,8 +118,40 @@ def test_a_child_that_lives_on_keeps_nothing_of_its_dead_parent(
     parent.process.kill()
     parent.process.wait()
 
+    wait_until(lambda: part.machine.books()[0].memory_used_bytes == 0, "the GPU is empty")
     assert pieces_for_a_newcomer(part, talk) == PIECES
     os.kill(orphans[0], 0)  # it lives
+
+
+@pytest.mark.parametrize("when", ["at last", "before its context"])
+@pytest.mark.parametrize("how", ["SIGKILL", "exit 0"])
+def test_a_child_with_its_parents_descriptors_keeps_the_memory_in_the_gpu_and_charged(
+    part: Slice, talk: Talk, orphans: list[int], when: str, how: str
+) -> None:
+    parent = talk(part)
+    if when == "before its context":
+        assert parent.ask("start") == 0
+        orphans.append(parent.ask("leave plain"))
+    parent.holds(HALF)
+    if when == "at last":
+        orphans.append(parent.ask("leave plain"))
+
+    parent.process.kill() if how == "SIGKILL" else parent.tell(how)
+    parent.process.wait(PATIENCE_S)
+
+    assert pieces_for_a_newcomer(part, talk) == PIECES // 2
+    assert part.machine.books()[0].memory_used_bytes == HALF
+    (kept,) = (each for each in part.usage().processes if each.alive)
+    assert (kept.pid, kept.ended, kept.devices[0].used_bytes) == (parent.pid, True, HALF)
+    end(orphans[0])
+    assert pieces_for_a_newcomer(part, talk) == PIECES
+    assert part.machine.books()[0].memory_used_bytes == 0
+
+
+def end(pid: int) -> None:
+    """Kills a process that is not our child, and returns when it has let go of what it had."""
+    os.kill(pid, signal.SIGKILL)
+    wait_for_state(pid, "Z")
 
 
 def test_a_child_begins_empty_and_leaves_its_parents_bytes_alone(part: Slice, talk: Talk) -> None:
@@ -174,7 +206,7 @@ def test_a_program_that_closes_all_its_descriptors_keeps_what_it_holds(
     assert pieces_for_a_newcomer(part, talk) == PIECES
 
 
-def test_a_fork_in_the_midst_of_a_claim_takes_no_lock_along(
+def test_forks_in_the_midst_of_a_claim_keep_it_as_those_after_it_do(
     part: Slice, talk: Talk, slow_claim: Path, orphans: list[int]
 ) -> None:
     program = talk(part, **preloaded(part, slow_claim, at=2, sleep_ms=100))
@@ -187,9 +219,10 @@ def test_a_fork_in_the_midst_of_a_claim_takes_no_lock_along(
     program.process.kill()
     program.process.wait()
 
-    assert pieces_for_a_newcomer(part, talk) == PIECES
+    assert pieces_for_a_newcomer(part, talk) == 0
     for pid in orphans:
-        os.kill(pid, 0)
+        end(pid)
+    assert pieces_for_a_newcomer(part, talk) == PIECES
 
 
 @pytest.mark.parametrize("then", ["resumed", "killed"])

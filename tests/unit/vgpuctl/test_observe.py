@@ -32,10 +32,9 @@ class UsedSlot:
 
     def __init__(self, directory: Path, slot: int, pid: int, name: bytes) -> None:
         self.descriptor = os.open(directory / "usage", os.O_RDWR)
-        at = lib.VGPU_LOCK_BASE + 2 * slot + lib.VGPU_LOCK_LIFE
-        lock = FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, at, 1, 0)
-        fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, lock)
         self.slot = slot
+        self._lock(fcntl.F_WRLCK, lib.VGPU_LOCK_CLAIM)
+        self._lock(fcntl.F_WRLCK, lib.VGPU_LOCK_LIFE)
         self.area = mmap.mmap(self.descriptor, 0)
         view = ffi.from_buffer("unsigned char[]", self.area, require_writable=True)
         header = ffi.cast("struct vgpu_usage_header *", view)
@@ -43,6 +42,14 @@ class UsedSlot:
         row = lib.usage_slot(view, slot)
         row.gen, row.pid, row.command = 1, pid, name
         self.view = view
+
+    def _lock(self, kind: int, which: int) -> None:
+        at = lib.VGPU_LOCK_BASE + 2 * self.slot + which
+        lock = FLOCK.pack(kind, os.SEEK_SET, at, 1, 0)
+        fcntl.fcntl(self.descriptor, fcntl.F_OFD_SETLK, lock)
+
+    def ends_before_its_children(self) -> None:
+        self._lock(fcntl.F_UNLCK, lib.VGPU_LOCK_CLAIM)
 
     def uses(self, device: int, used_bytes: int, refused: int = 0) -> None:
         row = lib.usage_slot_device(self.view, self.slot, device)
@@ -374,6 +381,23 @@ def test_memory_that_several_processes_hold_is_a_row_marked_by_its_maker(
         (7, True, 32 * MIB),
     ]
     assert "7 (shared)" in capsys.readouterr().out
+
+
+def test_what_children_keep_of_a_process_that_has_ended_is_in_use_and_says_so(
+    tmp_path: Path, tenants: list[UsedSlot], capsys: pytest.CaptureFixture[str]
+) -> None:
+    directory = make_slice(tmp_path, "pod-1", DeviceLimit(A, GIB)).directory
+    tenants += [UsedSlot(directory, 0, 7, b"parent"), UsedSlot(directory, 1, 8, b"other")]
+    tenants[0].uses(0, 64 * MIB)
+    tenants[1].uses(0, 32 * MIB)
+    tenants[0].ends_before_its_children()
+
+    rows = process_rows(read_slices(tmp_path))
+    assert main(["ps", "--run-dir", str(tmp_path)]) == 0
+
+    seen = [(r["pid"], r["ended"], r["container_memory_used_bytes"]) for r in rows]
+    assert seen == [(7, True, 96 * MIB), (8, False, 96 * MIB)]
+    assert "7 (ended)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
 """Memory that processes of a container share is charged once, as long as any of them holds it."""
 
+import os
+import signal
+
 import pytest
 
 from libvgpu.sim import Machine
 from support.shim.served import Served
 from support.shim.slices import Slice, SliceOf
+from support.waiting import wait_until
 
 MIB = 1 << 20
 LIMIT = 64 * MIB
@@ -228,13 +232,33 @@ def race(handle):
 """
 
 
+FORK = "os.fork() or (os.close(1), os.close(2), __import__('signal').pause())[0]"
+
+
+def test_what_was_shared_stays_charged_while_a_child_of_its_last_holder_has_the_gpu(
+    machine: Machine, part: Slice
+) -> None:
+    exporter, other = Served(part, PROGRAM), Served(part, PROGRAM)
+    exporter.ask(f"export(allocate({PIECE}))")
+    child = exporter.ask(FORK)
+
+    exporter.kill()
+
+    assert machine.books()[0].memory_used_bytes == PIECE
+    assert other.ask(f"code(driver.cuMemAlloc({LIMIT - PIECE} + 1))") == 2
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: machine.books()[0].memory_used_bytes == 0, "the child has ended")
+    assert other.ask(f"code(driver.cuMemAlloc({LIMIT}))") == 0
+    assert other.ask("agree()") == LIMIT
+
+
 def test_a_child_shares_nothing_of_its_parents(part: Slice) -> None:
     exporter, importer = Served(part, PROGRAM), Served(part, PROGRAM)
     address = exporter.ask(f"allocate({PIECE})")
     handle = exporter.ask(f"export({address})")
     importer.ask(f"open_handle({handle!r})")
 
-    child = exporter.ask("os.fork() or (os.close(1), __import__('signal').pause())[0]")
+    child = exporter.ask(FORK)
     try:
         assert exporter.ask(f"free({address})") == 0
         importer.kill()
