@@ -9,7 +9,7 @@ import pytest
 from support.ctl_here import run_here
 from support.user_home import UserHome
 
-PROFILES = ("t4", "a100-40g", "a100-80g", "h100-80g", "h200-141g", "l40s")
+PROFILES = ("t4", "l4", "rtx4090", "a100-40g", "a100-80g", "h100-80g", "h200-141g", "l40s")
 
 
 class RefusingCtl(UserHome):
