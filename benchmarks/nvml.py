@@ -12,7 +12,7 @@ from typing import Any
 from libvgpu.errors import VgpuError
 
 LIBRARY = "libnvidia-ml.so.1"
-_INSUFFICIENT_SIZE = 7
+_INSUFFICIENT_SIZE, _FUNCTION_NOT_FOUND = 7, 13
 _NOT_AVAILABLE = (1 << 64) - 1
 _NAME_BYTES = 96
 _CLOCK_MEMORY = 2
@@ -147,8 +147,9 @@ class Nvml:
         return text.value.decode()
 
     def status(self, name: str, *arguments: Any) -> int:
-        """Calls a function and returns what it answers."""
-        return int(getattr(self._library, name)(*arguments))
+        """Calls a function and returns what it answers; an older driver may lack it."""
+        function = getattr(self._library, name, None)
+        return int(function(*arguments)) if function else _FUNCTION_NOT_FOUND
 
     def check(self, name: str, status: int) -> None:
         """Raises VgpuError where a status is none of success."""

@@ -12,11 +12,11 @@ target              file                                        made of
 ==================  ==========================================  ===================================
 
 The simulated libraries have ``src/slice/life.c``, too. Each C file is compiled once (`_compile`);
-targets share the objects that they have in common. A driver of an older CUDA lacks the newer entry
-points, so the objects of ``libcuda`` are linked once more for each version of ``OLDER_DRIVERS``,
-into ``sim/lib/cuda-X.Y/``. Only the names are exported there that ``src/hooks/hooks.def`` says were
-there. NVML is linked once more for each release in ``driver_releases.py`` that lacks some of its
-functions, into ``sim/lib/driver-NAME/``.
+targets share the objects that they have in common. An older driver lacks entry points. So the
+objects of ``libcuda`` are linked once more for each CUDA version of ``driver_releases.py`` but the
+default one, into ``sim/lib/cuda-X.Y/``, and export what ``src/hooks/hooks.def`` says was there.
+NVML is linked once more for each release but the default one, into ``sim/lib/driver-NAME/``, by
+``sim/nvml/entries.def``.
 
 A C compiler is enough, except for ``native``, which needs cffi. ``pip install .`` comes here
 through `_setuptools`. ``VGPU_PORTABLE=1`` (``make wheel``) compiles with zig against the symbols of
@@ -54,7 +54,7 @@ from ._sources import (
     SIM_NVML_SOURCES,
     sources,
 )
-from .driver_releases import CUDA_VERSIONS, NEWEST_CUDA, RELEASES
+from .driver_releases import CUDA_VERSIONS, DEFAULT_CUDA, RELEASES, release_of_cuda
 from .errors import VgpuError
 from .hook_table import HookRow, read_hook_table
 
@@ -67,8 +67,6 @@ FILES = {
     NATIVE: "libvgpu/_native.abi3.so",
 }
 TARGETS = tuple(FILES)
-#: Besides the newest one.
-OLDER_DRIVERS = {words: number for words, number in CUDA_VERSIONS.items() if number != NEWEST_CUDA}
 
 _BUILD = ROOT / "build"
 _OBJECTS = _BUILD / "objects"
@@ -102,17 +100,20 @@ def lacking_script(lacks: Iterable[str]) -> str:
 
 
 def _scripts(target: str) -> dict[str, str]:
-    """Returns the linker script of each further library of a target, by its file."""
+    """Returns the linker script of each library of a target, by its file; "" exports all."""
+    scripts = {FILES[target]: ""}
     if target == LIBCUDA:
-        rows, folder = read_hook_table(), "libvgpu/sim/lib/cuda-{}/libcuda.so.1"
-        return {folder.format(v): version_script(rows, n) for v, n in OLDER_DRIVERS.items()}
+        rows = read_hook_table()
+        for words, number in CUDA_VERSIONS.items():
+            other = f"libvgpu/sim/lib/cuda-{words}/libcuda.so.1"
+            file = FILES[target] if number == DEFAULT_CUDA else other
+            scripts[file] = version_script(rows, number)
     if target == LIBNVIDIA_ML:
-        return {
-            f"libvgpu/sim/lib/driver-{name}/libnvidia-ml.so.1": lacking_script(release.lacks)
-            for name, release in RELEASES.items()
-            if release.lacks
-        }
-    return {}
+        for name, release in RELEASES.items():
+            other = f"libvgpu/sim/lib/driver-{name}/libnvidia-ml.so.1"
+            file = FILES[target] if release is release_of_cuda(DEFAULT_CUDA) else other
+            scripts[file] = lacking_script(release.lacks) if release.lacks else ""
+    return scripts
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,15 +236,14 @@ def _make(compiler: Compiler, targets: Collection[str], into: Path) -> dict[str,
     files = {file: _flags(file) for part in parts.values() for file in part.files}
     objects = compile_all(compiler, files)
     for target, part in parts.items():
-        _link(compiler, into / FILES[target], part, objects, ())
         for file, script in _scripts(target).items():
-            _link_again(compiler, into / file, part, objects, script)
+            _link(compiler, into / file, part, objects, _exporting(script))
     return objects
 
 
 def outputs(targets: Collection[str] = TARGETS) -> list[str]:
     """Returns the files of targets, as `FILES` names them."""
-    return [file for each in targets for file in (FILES[each], *_scripts(each))]
+    return [file for each in targets for file in _scripts(each)]
 
 
 def _link(
@@ -255,14 +255,14 @@ def _link(
     link(compiler, output, [objects[file] for file in part.files], [*part.flags, *portable, *more])
 
 
-def _link_again(
-    compiler: Compiler, output: Path, part: _Part, objects: dict[str, Path], script: str
-) -> None:
-    """Links a target once more, into a library that exports what a linker script says."""
+def _exporting(script: str) -> list[str]:
+    """Returns what makes the linker export what a script says."""
+    if not script:
+        return []
     # Named by its content, so that the command is another one where the script is.
     exports = _OBJECTS / f"{hashlib.sha256(script.encode()).hexdigest()[:16]}.map"
     exports.write_text(script)
-    _link(compiler, output, part, objects, [f"-Wl,--version-script={exports}"])
+    return [f"-Wl,--version-script={exports}"]
 
 
 def build_library(output: Path, files: Sequence[str], *flags: str) -> None:

@@ -27,7 +27,7 @@ from .faults import CallFaults, DeviceFaults, NvmlFault
 from .identity import fill_identities, read_profile, text
 from .mig import Placed
 from .profiles import Profile
-from .spec import NEWEST_DRIVER, format_driver_version
+from .spec import DEFAULT_DRIVER, format_driver_version
 
 #: Environment variable: host memory for a machine that is made, half of the host's without it.
 HOST_MEMORY = "VGPU_SIM_HOST_MEMORY"
@@ -59,7 +59,7 @@ class Machine:
         cls,
         profiles: Sequence[Profile],
         directory: Path,
-        driver_version: int = NEWEST_DRIVER,
+        driver_version: int = DEFAULT_DRIVER,
         release: DriverRelease | None = None,
     ) -> "Machine":
         """Makes a machine with these GPUs in ``directory``, which may exist without one.
@@ -177,9 +177,9 @@ class Machine:
         env["VGPU_SIM_MACHINE"] = str(self.directory)
         env["LD_LIBRARY_PATH"] = _before(SIM_LIBRARY_DIR, env.get("LD_LIBRARY_PATH"))
         cuda = format_driver_version(self.driver_version)
-        for older in (f"cuda-{cuda}", f"driver-{self.release.name}"):
-            if (SIM_LIBRARY_DIR / older).is_dir():  # its library lacks what came later
-                env["LD_LIBRARY_PATH"] = _before(SIM_LIBRARY_DIR / older, env["LD_LIBRARY_PATH"])
+        for other in (f"cuda-{cuda}", f"driver-{self.release.name}"):
+            if (SIM_LIBRARY_DIR / other).is_dir():  # the default's lies above
+                env["LD_LIBRARY_PATH"] = _before(SIM_LIBRARY_DIR / other, env["LD_LIBRARY_PATH"])
         env["PATH"] = _before(SIM_BINARY_DIR, env.get("PATH", os.defpath))
         return env
 

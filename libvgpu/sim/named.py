@@ -19,7 +19,7 @@ from ..errors import SimulationError
 from .damage import DamagedMachine, cannot_open
 from .joining import check_same, note_made
 from .machine import Machine
-from .spec import NEWEST_DRIVER, MachineSpec
+from .spec import DEFAULT_DRIVER, MachineSpec
 
 #: Before the name of a machine that several commands share, as in ``SPEC@NAME``.
 NAMED = "@"
@@ -99,7 +99,7 @@ def acquire(spec: MachineSpec) -> Machine:
             file is damaged, or a machine cannot be made.
     """
     root = machines_root()
-    driver_version = spec.driver_version or NEWEST_DRIVER
+    driver_version = spec.driver_version or DEFAULT_DRIVER
     with _locked(root):
         _sweep(root)
         if spec.name is None:

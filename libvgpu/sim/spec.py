@@ -8,7 +8,7 @@ with it, as NVIDIA's package for forward compatibility brings one.
 import re
 from dataclasses import dataclass, replace
 
-from ..driver_releases import CUDA_VERSIONS, NEWEST_CUDA, RELEASES, DriverRelease
+from ..driver_releases import CUDA_VERSIONS, DEFAULT_CUDA, RELEASES, DriverRelease
 from ..errors import UsageError
 from .mig import NONE, parse_layout
 from .profiles import Profile, find_profile
@@ -16,7 +16,7 @@ from .profiles import Profile, find_profile
 #: As users write it -> as cuDriverGetVersion gives it.
 DRIVER_VERSIONS = CUDA_VERSIONS
 #: What a machine has unless another one is asked for.
-NEWEST_DRIVER = NEWEST_CUDA
+DEFAULT_DRIVER = DEFAULT_CUDA
 #: SIM_MAX_GPUS in sim/core/machine_api.h
 MAX_GPUS = 16
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,31}")

@@ -5,14 +5,16 @@ from collections import Counter
 
 import pytest
 
+from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.driver_releases import RELEASES
 from libvgpu.hook_table import read_hook_table
-from libvgpu.sim.spec import NEWEST_DRIVER
 from support import ROOT
 from support.exercise.runner import named
 from support.shim.symbols import exports
+from support.sim.driver import folder_of
 
 SHIM = ROOT / "libvgpu/libvgpu.so"
-SIM = ROOT / "libvgpu/sim/lib"
+NEWEST = list(RELEASES)[-1]
 POLICIES = {
     "START",
     "LOOKUP",
@@ -54,7 +56,7 @@ def test_every_row_that_is_not_a_pass_is_exercised() -> None:
     """By an exercise that names its symbol; tests/native/hooks/test_exercises.py has it called."""
     hooked = {row.symbol for row in read_hook_table() if row.is_hooked}
 
-    assert sorted(hooked - named(NEWEST_DRIVER)) == []
+    assert sorted(hooked - named(RELEASES[NEWEST])) == []
 
 
 def test_every_row_that_is_not_a_pass_is_exported_and_nothing_else_is() -> None:
@@ -72,10 +74,11 @@ def test_every_hooked_driver_function_has_a_public_name_and_a_version() -> None:
 
 
 def test_the_simulated_libraries_have_every_row() -> None:
-    if not (SIM / "libcuda.so.1").exists():
+    cuda_folder = folder_of(RELEASES[NEWEST].cuda_version)
+    if not cuda_folder.exists():
         pytest.skip("the simulated driver is not built: make build")
-    cuda = ctypes.CDLL(str(SIM / "libcuda.so.1"))
-    nvml = ctypes.CDLL(str(SIM / "libnvidia-ml.so.1"))
+    cuda = ctypes.CDLL(str(cuda_folder / "libcuda.so.1"))
+    nvml = ctypes.CDLL(str(SIM_LIBRARY_DIR / f"driver-{NEWEST}" / "libnvidia-ml.so.1"))
 
     missing = [
         row.symbol

@@ -1,10 +1,12 @@
-"""The table of NVML's functions, NVIDIA's header and the simulated library name the same ones."""
+"""The table of NVML's functions, NVIDIA's header and the simulated libraries name the same ones."""
 
 import re
+from itertools import pairwise
 
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
+from libvgpu.driver_releases import RELEASES, nvml_since
 from support import ROOT
 from support.shim.headers import NVML
 from support.shim.symbols import exports
@@ -15,7 +17,7 @@ OURS = ROOT / "libvgpu/include/vgpu/nvml_api.h"
 
 def rows(*kinds: str) -> list[str]:
     return re.findall(
-        rf"^(?:{'|'.join(kinds)})\((nvml\w+)\)$", ENTRIES.read_text(), flags=re.MULTILINE
+        rf"^(?:{'|'.join(kinds)})\((nvml\w+), [\d.]+\)$", ENTRIES.read_text(), flags=re.MULTILINE
     )
 
 
@@ -41,5 +43,16 @@ def test_what_is_done_is_what_is_declared() -> None:
     assert set(rows("ENTRY")) == set(declared)
 
 
-def test_the_library_exports_the_rows_and_nothing_else() -> None:
-    assert exports(SIM_LIBRARY_DIR / "libnvidia-ml.so.1") == set(rows("ENTRY", "ABSENT"))
+def test_the_newest_library_exports_the_rows_and_nothing_else() -> None:
+    newest = list(RELEASES)[-1]
+    library = SIM_LIBRARY_DIR / f"driver-{newest}" / "libnvidia-ml.so.1"
+
+    assert exports(library) == set(rows("ENTRY", "ABSENT")) == nvml_since().keys()
+
+
+def test_no_form_of_a_function_came_before_an_older_one() -> None:
+    forms = [(*name.partition("_v"), since) for name, since in sorted(nvml_since().items())]
+    pairs = [(a, b) for a, b in pairwise(forms) if a[0] == b[0]]
+
+    assert len(pairs) > 10
+    assert [(older, newer) for older, newer in pairs if older[-1] > newer[-1]] == []

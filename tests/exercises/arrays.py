@@ -49,7 +49,9 @@ def _made(driver: Driver, create: str, destroy: str, form: ctypes.Structure, *mo
     driver.check(create, byref(array), byref(form), *more)
     bytes = driver.used("array") - charged
     assert bytes >= WIDTH * HEIGHT * 4 * CHANNELS
-    assert driver.device_bytes() - taken == driver.sizes.of_blocks(bytes)
+    given, most = driver.device_bytes() - taken, driver.sizes.of_blocks(bytes)
+    # Before CUDA 11.6 nobody can ask what an array takes, and its bound is charged.
+    assert given == most or (given < most and not driver.has("cuArrayGetMemoryRequirements"))
     with driver.full(left_bytes=bytes - 1):
         driver.refuse(create, byref(c_void_p()), byref(form), *more)
     with driver.charged(-bytes, "array"):

@@ -42,7 +42,12 @@ def _kernels(driver: Driver, suffix: str) -> None:
         stream,
         spin.parameters,
     )
-    config = spin.config(stream)
+    spin.close()
+
+
+def _by_attributes(driver: Driver, suffix: str) -> None:
+    spin = Spin(driver, KERNEL_NS)
+    config = spin.config(DEFAULT_STREAM if suffix else spin.stream)
     _held(driver, f"cuLaunchKernelEx{suffix}", byref(config), spin.function, spin.parameters, None)
     spin.close()
 
@@ -59,14 +64,24 @@ def _graph(driver: Driver, suffix: str) -> None:
     spin.close()
 
 
-@exercise("cuLaunchKernel", "cuLaunchCooperativeKernel", "cuLaunchKernelEx")
+@exercise("cuLaunchKernel", "cuLaunchCooperativeKernel")
 def kernels(driver: Driver) -> None:
     _kernels(driver, "")
 
 
-@exercise("cuLaunchKernel_ptsz", "cuLaunchCooperativeKernel_ptsz", "cuLaunchKernelEx_ptsz")
+@exercise("cuLaunchKernel_ptsz", "cuLaunchCooperativeKernel_ptsz")
 def kernels_per_thread(driver: Driver) -> None:
     _kernels(driver, "_ptsz")
+
+
+@exercise("cuLaunchKernelEx")
+def kernels_by_attributes(driver: Driver) -> None:
+    _by_attributes(driver, "")
+
+
+@exercise("cuLaunchKernelEx_ptsz")
+def kernels_by_attributes_per_thread(driver: Driver) -> None:
+    _by_attributes(driver, "_ptsz")
 
 
 @exercise("cuGraphLaunch")

@@ -67,13 +67,11 @@ library_handle = object()
 
 
 @exercise("cuLibraryLoadData", "cuLibraryLoadFromFile", "cuLibraryUnload", "cuLibraryGetKernel",
-          "cuLibraryEnumerateKernels", "cuLibraryGetModule", "cuLibraryGetGlobal",
-          "cuLibraryGetManaged")  # fmt: skip
+          "cuLibraryGetModule", "cuLibraryGetGlobal", "cuLibraryGetManaged")  # fmt: skip
 def libraries(driver: Driver) -> None:
     handle, size = c_uint64(), c_size_t()
     uses = (
         ("cuLibraryGetKernel", byref(handle), library_handle, b"one"),
-        ("cuLibraryEnumerateKernels", byref(handle), 1, library_handle),
         ("cuLibraryGetModule", byref(handle), library_handle),
         ("cuLibraryGetGlobal", byref(handle), byref(size), library_handle, b"big"),
         ("cuLibraryGetManaged", byref(handle), byref(size), library_handle, b"shown"),
@@ -84,6 +82,12 @@ def libraries(driver: Driver) -> None:
         file.write(_image())
         file.flush()
         _library(driver, "cuLibraryLoadFromFile", file.name.encode(), *uses[0])
+
+
+@exercise("cuLibraryEnumerateKernels")
+def kernels_of_a_library(driver: Driver) -> None:
+    use = ("cuLibraryEnumerateKernels", byref(c_uint64()), 1, library_handle)
+    _library(driver, "cuLibraryLoadData", _image(), *use)
 
 
 @exercise("cuLibraryGetUnifiedFunction")

@@ -79,15 +79,15 @@ def compute_lists_of_a_gpu_that_is_not_ours(driver: Driver) -> None:
         assert _listed(driver, symbol, 1) == []
 
 
-@exercise(*GRAPHICS_LISTS)
-def graphics_lists(driver: Driver) -> None:
-    for symbol in GRAPHICS_LISTS:
+@exercise(*GRAPHICS_LISTS[:2], *MPS_LISTS[:2])
+def empty_lists(driver: Driver) -> None:
+    for symbol in (*GRAPHICS_LISTS[:2], *MPS_LISTS[:2]):
         _empty_list(driver, symbol)
 
 
-@exercise(*MPS_LISTS)
-def mps_lists(driver: Driver) -> None:
-    for symbol in MPS_LISTS:
+@exercise(GRAPHICS_LISTS[2], MPS_LISTS[2])
+def empty_lists_v3(driver: Driver) -> None:
+    for symbol in (GRAPHICS_LISTS[2], MPS_LISTS[2]):
         _empty_list(driver, symbol)
 
 
@@ -113,24 +113,26 @@ def detailed_list_of_all(driver: Driver) -> None:
     _detailed(driver, {ALL: 1})
 
 
-@exercise(
-    "nvmlDeviceGetAccountingPids",
-    "nvmlDeviceGetAccountingStats",
-    "nvmlDeviceGetAccountingStats_v2",
-)
-def no_accounting(driver: Driver) -> None:
+def _not_accounted(driver: Driver, symbol: str, *arguments: Any) -> None:
     """The GPU remembers processes, all tenants' alike."""
-    pids, count, mode = (c_uint * ROOM)(), c_uint(ROOM), c_uint()
-    stats = (c_uint * 64)(os.getpid())
+    mode = c_uint()
     with some_memory(driver), handle_of(driver, 0) as handle:
         driver.check("nvmlDeviceGetAccountingMode", handle, byref(mode))
         driver.needs(
             mode.value == ENABLED,
             "accounting is off on this GPU, and to turn it on is to change a setting of it",
         )
-        codes = (
-            driver.call("nvmlDeviceGetAccountingPids", handle, byref(count), pids),
-            driver.call("nvmlDeviceGetAccountingStats", handle, os.getpid(), stats),
-            driver.call("nvmlDeviceGetAccountingStats_v2", handle, stats),
-        )
-    assert (codes, pids[0]) == ((NOT_SUPPORTED,) * 3, 0)
+        assert driver.call(symbol, handle, *arguments) == NOT_SUPPORTED
+
+
+@exercise("nvmlDeviceGetAccountingPids", "nvmlDeviceGetAccountingStats")
+def no_accounting(driver: Driver) -> None:
+    pids, count = (c_uint * ROOM)(), c_uint(ROOM)
+    _not_accounted(driver, "nvmlDeviceGetAccountingPids", byref(count), pids)
+    assert pids[0] == 0
+    _not_accounted(driver, "nvmlDeviceGetAccountingStats", os.getpid(), (c_uint * 64)())
+
+
+@exercise("nvmlDeviceGetAccountingStats_v2")
+def no_accounting_v2(driver: Driver) -> None:
+    _not_accounted(driver, "nvmlDeviceGetAccountingStats_v2", (c_uint * 64)(os.getpid()))

@@ -45,11 +45,7 @@ def _is_own(percent: int) -> bool:
 
 
 @exercise(
-    "nvmlDeviceGetUtilizationRates",
-    "nvmlDeviceGetSamples",
-    "nvmlDeviceGetProcessUtilization",
-    "nvmlDeviceGetProcessesUtilizationInfo",
-    "nvmlDeviceGetDynamicPstatesInfo",
+    "nvmlDeviceGetUtilizationRates", "nvmlDeviceGetSamples", "nvmlDeviceGetProcessUtilization"
 )
 def own_utilisation(driver: Driver) -> None:
     _work(driver)
@@ -63,24 +59,32 @@ def own_utilisation(driver: Driver) -> None:
         )
         assert count.value == 1
         assert _is_own(newest[0].value), newest[0].value
-        states = PerformanceStates()
-        driver.check("nvmlDeviceGetDynamicPstatesInfo", handle, byref(states))
-        assert _is_own(states.domains[0].percent), states.domains[0].percent
         by_process = (Sample * ROOM)()
         count = c_uint(ROOM)
         driver.check("nvmlDeviceGetProcessUtilization", handle, by_process, byref(count), 0)
         assert [(s.pid, _is_own(s.sm)) for s in by_process[: count.value]] == [(os.getpid(), True)]
-        entries = (SampleV2 * ROOM)()
-        samples = NvmlSamples(versioned(NvmlSamples), ROOM, 0, entries)
+
+
+@exercise("nvmlDeviceGetDynamicPstatesInfo")
+def own_performance_states(driver: Driver) -> None:
+    _work(driver)
+    states = PerformanceStates()
+    with handle_of(driver, 0) as handle:
+        driver.check("nvmlDeviceGetDynamicPstatesInfo", handle, byref(states))
+    assert _is_own(states.domains[0].percent), states.domains[0].percent
+
+
+@exercise("nvmlDeviceGetProcessesUtilizationInfo")
+def own_processes(driver: Driver) -> None:
+    _work(driver)
+    entries = (SampleV2 * ROOM)()
+    samples = NvmlSamples(versioned(NvmlSamples), ROOM, 0, entries)
+    with handle_of(driver, 0) as handle:
         driver.check("nvmlDeviceGetProcessesUtilizationInfo", handle, byref(samples))
-        assert [(s.pid, _is_own(s.sm)) for s in entries[: samples.count]] == [(os.getpid(), True)]
+    assert [(s.pid, _is_own(s.sm)) for s in entries[: samples.count]] == [(os.getpid(), True)]
 
 
-@exercise(
-    "nvmlDeviceGetUtilizationRates",
-    "nvmlDeviceGetProcessUtilization",
-    "nvmlDeviceGetDynamicPstatesInfo",
-)
+@exercise("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetProcessUtilization")
 def nothing_of_a_gpu_that_is_not_ours(driver: Driver) -> None:
     needs_another_gpu(driver)
     rates, count = Rates(7, 7), c_uint(ROOM)
@@ -89,7 +93,13 @@ def nothing_of_a_gpu_that_is_not_ours(driver: Driver) -> None:
         code: Any = driver.call(
             "nvmlDeviceGetProcessUtilization", handle, (Sample * ROOM)(), byref(count), 0
         )
-        states = PerformanceStates()
-        driver.check("nvmlDeviceGetDynamicPstatesInfo", handle, byref(states))
     assert (rates.gpu, rates.memory, code) == (0, 0, NOT_FOUND)
+
+
+@exercise("nvmlDeviceGetDynamicPstatesInfo")
+def no_states_of_a_gpu_that_is_not_ours(driver: Driver) -> None:
+    needs_another_gpu(driver)
+    states = PerformanceStates()
+    with some_memory(driver), handle_of(driver, 1) as handle:
+        driver.check("nvmlDeviceGetDynamicPstatesInfo", handle, byref(states))
     assert [domain.percent for domain in states.domains[:2]] == [0, 0]

@@ -6,7 +6,7 @@ from typing import Any
 
 from support.exercise.driver import Driver, exercise
 
-CUDA_11_8, CUDA_12_1 = 11080, 12010
+CUDA_11_4, CUDA_12_0 = 11040, 12000  # the first simulated drivers that have them
 DEFAULT_FLAGS = 0
 
 
@@ -28,11 +28,11 @@ def _lookup(driver: Driver, symbol: str, version: int, *more: Any) -> None:
 
 @exercise("cuGetProcAddress")
 def lookup(driver: Driver) -> None:
-    _lookup(driver, "cuGetProcAddress", CUDA_11_8)
+    _lookup(driver, "cuGetProcAddress", CUDA_11_4)
 
 
 @exercise("cuGetProcAddress_v2")
 def lookup_with_a_status(driver: Driver) -> None:
     status = c_int(-1)
-    _lookup(driver, "cuGetProcAddress_v2", CUDA_12_1, byref(status))
+    _lookup(driver, "cuGetProcAddress_v2", CUDA_12_0, byref(status))
     assert status.value == 0

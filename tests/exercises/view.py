@@ -1,9 +1,10 @@
 """Exercises of what shows the slice in place of the GPU."""
 
 import ctypes
-from ctypes import byref, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_size_t, c_uint, c_uint64
 
 from support.exercise.driver import MIB, Driver, exercise
+from support.exercise.nvml import handle_of, some_memory
 
 
 class NvmlMemory(ctypes.Structure):
@@ -47,18 +48,20 @@ def either_total_left_out(driver: Driver) -> None:
     assert (free.value, total.value) == (driver.limit_bytes - driver.used(), driver.limit_bytes)
 
 
-@exercise("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")
-def totals_of_nvml(driver: Driver) -> None:
-    device, memory, second, address = c_void_p(), NvmlMemory(), NvmlMemoryV2(), c_uint64()
-    second.version = ctypes.sizeof(NvmlMemoryV2) | 2 << 24
-    driver.check("nvmlInit_v2")
-    driver.check("nvmlDeviceGetHandleByIndex_v2", 0, byref(device))
-    driver.check("cuMemAlloc_v2", byref(address), MIB)
-    driver.check("nvmlDeviceGetMemoryInfo", device, byref(memory))
-    driver.check("nvmlDeviceGetMemoryInfo_v2", device, byref(second))
-    used, limit = driver.used(), driver.limit_bytes
+def _shows_the_slice(driver: Driver, symbol: str, memory: NvmlMemory | NvmlMemoryV2) -> None:
+    with some_memory(driver), handle_of(driver, 0) as handle:
+        driver.check(symbol, handle, byref(memory))
+        used, limit = driver.used(), driver.limit_bytes
     assert (memory.total, memory.used, memory.free) == (limit, used, limit - used)
-    assert (second.total, second.used, second.free) == (limit, used, limit - used)
-    assert second.reserved == 0
-    driver.check("cuMemFree_v2", address)
-    driver.check("nvmlShutdown")
+
+
+@exercise("nvmlDeviceGetMemoryInfo")
+def totals_of_nvml(driver: Driver) -> None:
+    _shows_the_slice(driver, "nvmlDeviceGetMemoryInfo", NvmlMemory())
+
+
+@exercise("nvmlDeviceGetMemoryInfo_v2")
+def totals_of_nvml_v2(driver: Driver) -> None:
+    memory = NvmlMemoryV2(ctypes.sizeof(NvmlMemoryV2) | 2 << 24)
+    _shows_the_slice(driver, "nvmlDeviceGetMemoryInfo_v2", memory)
+    assert memory.reserved == 0

@@ -13,7 +13,7 @@
 
 #include "driver.h"
 
-#define NEWEST_VERSION 13000
+#define NEWEST_VERSION 13010
 #define TWINS_SINCE 7000 /* per-thread default streams came with CUDA 7.0 */
 
 struct entry {

@@ -7,7 +7,7 @@
 #include "call_cost.h"
 #include "driver.h"
 
-#define NEWEST_VERSION 13000 /* what a driver without a machine says */
+#define DEFAULT_VERSION 13000 /* what a driver without a machine says */
 
 struct driver driver = {.mutex = PTHREAD_MUTEX_INITIALIZER,
                         .ended = PTHREAD_COND_INITIALIZER,
@@ -27,7 +27,7 @@ int driver_version(void)
     if (known)
         return known;
     const char *directory = getenv("VGPU_SIM_MACHINE");
-    uint32_t found = NEWEST_VERSION;
+    uint32_t found = DEFAULT_VERSION;
     if (directory && sim_machine_peek_version(directory, &found) == 0)
         __atomic_store_n(&version, (int)found, __ATOMIC_RELAXED);
     return (int)found;

@@ -13,8 +13,8 @@ nvmlReturn_t nvml_absent_entry(nvmlDevice_t first)
                                                         : NVML_ERROR_NOT_SUPPORTED;
 }
 
-#define ENTRY(symbol)
-#define ABSENT(symbol) \
+#define ENTRY(symbol, since)
+#define ABSENT(symbol, since) \
     __attribute__((visibility("default"), alias("nvml_absent_entry"))) nvmlReturn_t symbol( \
         nvmlDevice_t first);
 #include "entries.def"

@@ -3,10 +3,12 @@
 import json
 import os
 import sys
+from pathlib import Path
 
 from libvgpu.sim import Machine
 from support import CLIENT_PATH
 from support.ended import run_to_end
+from support.sim.releases import machine_of
 
 CODE = """
 import json, os
@@ -47,3 +49,19 @@ def test_a_gpu_and_its_processes_are_told_as_they_are(costly_machine: Machine) -
     assert told["why"] == (
         "NVML cannot be used: nvmlDeviceGetHandleByIndex_v2 answers 2 (Invalid Argument)"
     )
+
+
+LACKING = """
+from benchmarks.nvml import open_nvml
+with open_nvml() as nvml:
+    nvml.device(0).memory_bytes_per_second()
+"""
+
+
+def test_a_function_that_the_driver_lacks_is_named(tmp_path: Path) -> None:
+    machine = machine_of("470", tmp_path / "machine")
+    environment = {**os.environ, "PYTHONPATH": CLIENT_PATH}
+
+    done = run_to_end([sys.executable, "-c", LACKING], env=machine.environment(environment))
+
+    assert "nvmlDeviceGetMemoryBusWidth answers 13 (Function Not Found)" in done.stderr

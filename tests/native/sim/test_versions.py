@@ -5,29 +5,23 @@ from pathlib import Path
 import pytest
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
-from libvgpu.driver_releases import RELEASES, DriverRelease
+from libvgpu.driver_releases import RELEASES, DriverRelease, nvml_since
 from libvgpu.hook_table import read_hook_table
 from libvgpu.sim import PROFILES, Machine
-from libvgpu.sim.spec import DRIVER_VERSIONS, NEWEST_DRIVER
+from libvgpu.sim.spec import DRIVER_VERSIONS
 from support.shim.symbols import exports
-from support.sim.driver import library_of
+from support.sim.driver import folder_of, library_of
+from support.sim.nvml_programs import NVML_PRELUDE
 from support.sim.programs import said_in
 
 FIRST_OF_BINDINGS = 12000
-OLDER = sorted(set(DRIVER_VERSIONS.values()) - {NEWEST_DRIVER})
 
 
-def folder(driver_version: int) -> Path:
-    words = {value: key for key, value in DRIVER_VERSIONS.items()}[driver_version]
-    return SIM_LIBRARY_DIR / f"cuda-{words}"
-
-
-@pytest.mark.parametrize("version", OLDER)
+@pytest.mark.parametrize("version", DRIVER_VERSIONS.values())
 def test_a_library_exports_what_its_version_had(version: int) -> None:
     wanted = {row.symbol for row in read_hook_table() if 0 < row.since <= version}
 
-    assert exports(folder(version) / "libcuda.so.1") == wanted
-    assert wanted < exports(SIM_LIBRARY_DIR / "libcuda.so.1")
+    assert exports(folder_of(version) / "libcuda.so.1") == wanted
 
 
 CLIENT = """
@@ -49,7 +43,7 @@ def test_an_unmodified_client_runs_on_it(tmp_path: Path, version: int) -> None:
 
     assert said_in(machine, CLIENT) == {
         "version": version,
-        "newer": version == NEWEST_DRIVER,
+        "newer": version >= DRIVER_VERSIONS["13.0"],
         "there": True,
     }
 
@@ -93,14 +87,46 @@ say(version=text.value.decode(), cuda=number.value)
         "version": release.version,
         "cuda": release.cuda_version,
     }
-    newest = exports(SIM_LIBRARY_DIR / "libnvidia-ml.so.1")
-    assert release.lacks < newest
-    assert exports(library) == newest - release.lacks
+    assert exports(library) == nvml_since().keys() - release.lacks
 
 
-def test_an_older_library_is_found_first_and_the_others_behind_it(tmp_path: Path) -> None:
+#: From the headers of NVML: the first release that has a function, and the last that has not.
+BORDERS = {
+    "nvmlDeviceGetMemoryInfo_v2": ("520", "470"),
+    "nvmlDeviceGetGpuFabricInfo": ("525", "520"),
+    "nvmlDeviceGetConfComputeMemSizeInfo": ("535.54", "525"),
+    "nvmlDeviceGetRunningProcessDetailList": ("535.104", "535.98"),
+    "nvmlDeviceGetComputeRunningProcesses_v3": ("535.104", "535.98"),
+    "nvmlDeviceGetNumaNodeId": ("550", "535.129"),
+    "nvmlDeviceGetTemperatureV": ("570", "550"),
+    "nvmlDeviceGetPdi": ("580", "570"),
+}
+FUNCTION_NOT_FOUND = 13
+
+
+@pytest.mark.parametrize("function", BORDERS)
+def test_pynvml_finds_a_function_from_the_release_on_that_brought_it(
+    tmp_path: Path, function: str
+) -> None:
+    code = f"""
+try:
+    say(there=nvml._nvmlGetFunctionPointer("{function}") is not None)
+except nvml.NVMLError as error:
+    say(there=error.value)
+"""
+    said = []
+    for name in BORDERS[function]:
+        release = RELEASES[name]
+        machine = Machine.create([PROFILES["t4"]], tmp_path / name, release.cuda_version, release)
+        said.append(said_in(machine, NVML_PRELUDE + code)["there"])
+
+    assert said == [True, FUNCTION_NOT_FOUND]
+
+
+def test_the_driver_s_libraries_are_found_first_and_the_others_behind_them(tmp_path: Path) -> None:
     machine = Machine.create([PROFILES["t4"]], tmp_path / "m", DRIVER_VERSIONS["12.4"])
 
     path = machine.environment({"LD_LIBRARY_PATH": "/opt/lib"})["LD_LIBRARY_PATH"]
 
-    assert path.split(":") == [str(folder(12040)), str(SIM_LIBRARY_DIR), "/opt/lib"]
+    first = [f"{SIM_LIBRARY_DIR}/{name}" for name in ("driver-550", "cuda-12.4")]
+    assert path.split(":") == [*first, str(SIM_LIBRARY_DIR), "/opt/lib"]

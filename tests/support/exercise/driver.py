@@ -17,20 +17,18 @@ asked for. What a driver or GPU cannot do ends it by `Driver.needs`.
 """
 
 import ctypes
+import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from libvgpu.driver_releases import nvml_since
 from libvgpu.hook_table import read_hook_table
 from support.exercise.books import Books
 
 OUT_OF_MEMORY = 2
 KIB, MIB = 1 << 10, 1 << 20
-
-
-#: As `cuDriverGetVersion` says it.
-NEWEST_SIMULATED = 13000
 
 
 @dataclass(frozen=True)
@@ -158,16 +156,24 @@ class Driver(Books):
         return hasattr(self._nvml if symbol.startswith("nvml") else self._cuda, symbol)
 
     def newer(self, symbols: tuple[str, ...]) -> tuple[str, ...]:
-        """Returns those that came, as their rows say, after the version of this driver.
+        """Returns those that came, as their tables say, after this driver.
 
-        The newest simulated one has a few of later versions, which count as its own.
+        An NVML may have a function before its header tells of it.
         """
         version = ctypes.c_int()
         assert self._cuda.cuDriverGetVersion(ctypes.byref(version)) == 0
-        since = {row.symbol: row.since for row in read_hook_table()}
-        later = [symbol for symbol in symbols if since[symbol] > version.value]
-        is_newest = version.value >= NEWEST_SIMULATED
-        return tuple(symbol for symbol in later if not (is_newest and self.has(symbol)))
+        cuda = {row.symbol for row in read_hook_table() if row.since > version.value}
+        nvml = {symbol for symbol, since in nvml_since().items() if since > self._release}
+        return tuple(s for s in symbols if s in cuda or (s in nvml and not self.has(s)))
+
+    @functools.cached_property
+    def _release(self) -> tuple[int, ...]:
+        """The driver's version, as NVML gives it."""
+        text = ctypes.create_string_buffer(80)
+        assert self._nvml.nvmlInit_v2() == 0
+        assert self._nvml.nvmlSystemGetDriverVersion(text, len(text)) == 0
+        assert self._nvml.nvmlShutdown() == 0
+        return tuple(map(int, text.value.split(b".")))
 
     def is_hooked(self, function: Any) -> bool:
         """Whether a function, or an address, lies in the shim."""

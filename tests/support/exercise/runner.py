@@ -8,18 +8,17 @@ import importlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.gpu import Gpu, SimulatedGpu
+from libvgpu.driver_releases import DriverRelease, release_of_cuda
 from libvgpu.hook_table import read_hook_table
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
 from libvgpu.sim import PROFILES, Machine
-from libvgpu.sim.spec import NEWEST_DRIVER
 from support import CLIENT_PATH, ROOT, warm
 from support.exercise import driver_sizes
 from support.exercise.books import SIZES
@@ -33,9 +32,8 @@ FOLDER = ROOT / "tests/exercises"
 CONTEXT_BYTES = 96 << 20  # of the simulated GPU
 CONTEXTS = 3  # of a slice, at most
 SLICE_BYTES = 1 << 30  # without them
-FILES_AT_ONCE = 2
 
-_done: dict[tuple[str, int], dict[str, Result]] = {}
+_done: dict[tuple[str, str], dict[str, Result]] = {}
 
 
 def families() -> tuple[str, ...]:
@@ -54,43 +52,45 @@ def measures(family: str) -> bool:
     return getattr(importlib.import_module(f"exercises.{family}"), "MEASURES", False)
 
 
-def run_family(family: str, version: int | None = None) -> dict[str, Result]:
+def run_family(family: str, release: DriverRelease | None = None) -> dict[str, Result]:
     """Runs a file's exercises on a simulated GPU, once in a test run; results by name.
 
     Args:
         family: the file's name.
-        version: of the simulated driver, as ``VGPU_CUDA`` has it by default.
+        release: of the simulated driver; by default the one of ``VGPU_CUDA``.
 
     A file may set ``SLICE`` (fields of `DeviceLimit`), ``GPUS`` and ``SIMULATED`` (how many the
     simulated machine has, and variables for its driver) and ``MEASURES`` (time: nothing of ours
     runs next to it, and after a failure it runs again).
     """
-    place = family, version or driver_version()
+    release = release or release_of_cuda(driver_version())
+    place = family, release.name
     if place not in _done or any(result["failure"] for result in _done[place].values()):
-        _done[place] = _run_family(*place)
+        _done[place] = _run_family(family, release)
     return _done[place]
 
 
-def _run_family(family: str, version: int) -> dict[str, Result]:
+def _run_family(family: str, release: DriverRelease) -> dict[str, Result]:
     module = importlib.import_module(f"exercises.{family}")
     gpus = getattr(module, "GPUS", 1)
-    with _simulated(gpus, version) as gpu:
-        return run_on(gpu, _sizes(gpus, version), family, getattr(module, "SIMULATED", {}))
+    with _simulated(gpus, release) as gpu:
+        return run_on(gpu, _sizes(gpus, release), family, getattr(module, "SIMULATED", {}))
 
 
 @contextmanager
-def _simulated(gpus: int, version: int) -> Iterator[SimulatedGpu]:
+def _simulated(gpus: int, release: DriverRelease) -> Iterator[SimulatedGpu]:
     """The first GPU of a machine of so many."""
     profile = replace(PROFILES["h100-80g"], context_bytes=CONTEXT_BYTES)
     with tempfile.TemporaryDirectory(prefix="vgpu-exercise-") as scratch:
-        machine = Machine.create([profile] * gpus, Path(scratch, "machine"), version)
+        directory = Path(scratch, "machine")
+        machine = Machine.create([profile] * gpus, directory, release.cuda_version, release)
         yield SimulatedGpu(machine, f"simulated {profile.product}")
 
 
 @functools.cache
-def _sizes(gpus: int, version: int) -> Sizes:
+def _sizes(gpus: int, release: DriverRelease) -> Sizes:
     """What the driver of such machines gives, asked of one."""
-    with _simulated(gpus, version) as gpu:
+    with _simulated(gpus, release) as gpu:
         return sizes_of(gpu)
 
 
@@ -141,34 +141,31 @@ def _base() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": CLIENT_PATH}
 
 
-def run_all(version: int, *, measuring: bool) -> dict[str, Result]:
-    """Runs all files that measure time, or all others two at a time; results by ``family: name``.
-
-    Args:
-        version: of the simulated driver.
-        measuring: which ones.
-    """
-    wanted = [family for family in families() if measures(family) == measuring]
-    with ThreadPoolExecutor(1 if measuring else FILES_AT_ONCE) as threads:
-        found = threads.map(lambda family: run_family(family, version), wanted)
-        return {
-            f"{family}: {name}": result
-            for family, results in zip(wanted, found, strict=True)
-            for name, result in results.items()
-        }
+def hooked(release: DriverRelease) -> set[str]:
+    """Returns the hooked symbols that a driver has."""
+    return {row.symbol for row in read_hook_table() if row.is_hooked} - _missing(release)
 
 
-def named(version: int) -> set[str]:
-    """Returns the symbols that exercises name which run on a driver of that version.
+def named(release: DriverRelease, wanted: Sequence[str] = ()) -> set[str]:
+    """Returns the symbols that exercises name which run on a driver.
 
     One of them that does not call every symbol it names fails.
+
+    Args:
+        release: of the driver.
+        wanted: the files; all by default.
     """
-    for family in families():
-        importlib.import_module(f"exercises.{family}")
-    since = {row.symbol: row.since for row in read_hook_table()}
+    missing = _missing(release)
     return {
         symbol
-        for each in EXERCISES.values()
-        for symbol in each.symbols
-        if version >= NEWEST_DRIVER or all(since[other] <= version for other in each.symbols)
+        for family in wanted or families()
+        for name in exercises_of(family)
+        for symbol in EXERCISES[family, name].symbols
+        if missing.isdisjoint(EXERCISES[family, name].symbols)
     }
+
+
+def _missing(release: DriverRelease) -> set[str]:
+    """Returns the symbols of the table of hooks that a driver does not have."""
+    table = read_hook_table()
+    return release.lacks | {row.symbol for row in table if row.since > release.cuda_version}

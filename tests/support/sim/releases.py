@@ -6,8 +6,9 @@ from pathlib import Path
 from libvgpu.driver_releases import RELEASES
 from libvgpu.sim import PROFILES, Machine
 
-#: Releases whose lists of processes differ: no `_v3`, long entries, no `_v3` again, as today.
-FORMS = ("470", "535.54", "535.104", "550", "580")
+#: Releases whose lists of processes differ: no `_v3`, short entries, long ones, no `_v3` again, as
+#: today.
+FORMS = ("470", "525", "535.54", "535.98", "580")
 #: The programs of the tests ask for everything by cuGetProcAddress_v2. On an older driver they need
 #: what NVIDIA's package for forward compatibility brings.
 _FIRST_OF_PROGRAMS = 12040

@@ -1,31 +1,35 @@
-"""The shim on drivers of older CUDA versions, which lack some of what it hooks.
+"""The shim on other releases of the driver, which lack some of what it hooks.
 
 Every exercise of what a driver has runs on it: each hooked row up to its version is called by its
-exact symbol. The gate has the oldest of them, which lacks most; the rows of newer ones are held to
-NVIDIA's headers (contract/test_cuda_versions.py) and looked up there in each way
-(test_lookup_versions.py).
-The long form has all of them, and runs the other tests of the shim there.
+exact symbol. The gate has the oldest of them, which lacks most. It also has 535.54 and 590, with
+the files that look at what is peculiar to them; test_exercises.py has the default driver. The rows
+of all versions are held to NVIDIA's headers (contract/test_cuda_versions.py) and looked up there in
+each way (test_lookup_versions.py). The long form has all exercises on all releases.
 """
 
 import os
 import re
 import sys
+from typing import Any
 
 import pytest
 
-from libvgpu.hook_table import read_hook_table
+from libvgpu.driver_releases import RELEASES
 from libvgpu.sim.spec import DRIVER_VERSIONS
 from support import ROOT
 from support.ended import run_to_end
-from support.exercise.runner import named, run_all
+from support.exercise.runner import families, hooked, measures, named, run_family
 from support.sim.driver import CUDA
 from support.suite.on_build import OTHERS, TESTS_SECONDS
 
-SHORT = ("11.8",)
-#: What takes time by the clock is tried on the newest driver in the short form.
-TIMES = [pytest.mark.timing, pytest.mark.long]
-#: 11.4 and 12.2 are there for releases of the driver. An exercise runs where everything that it
-#: names is, and some name what came after 12.2. Before 11.6 nobody can ask for an array's size.
+#: The files of the short form: 470 has those that measure nothing. 535.54 has long entries in the
+#: lists of processes, 590 what the default driver lacks.
+SHORT = {
+    "470": tuple(family for family in families() if not measures(family)),
+    "535.54": ("nvml_processes",),
+    "590": ("nvml_processes", "vmm", "waits"),
+}
+
 LONG = ("11.8", "12.4", "12.8")
 #: How many of the other tests pass at least.
 LEAST_TESTS = {"11.8": 100, "12.4": 240, "12.8": 240}
@@ -46,30 +50,41 @@ WITHOUT_BINDINGS = (
 )
 
 
-@pytest.mark.parametrize("cuda", LONG)
-def test_every_hooked_function_of_an_older_driver_is_exercised_there(cuda: str) -> None:
-    version = DRIVER_VERSIONS[cuda]
-    hooked = {row.symbol for row in read_hook_table() if row.is_hooked and row.since <= version}
-
-    assert named(version) == hooked
+@pytest.mark.parametrize("name", RELEASES)
+def test_every_hooked_function_of_a_driver_is_exercised_there(name: str) -> None:
+    assert named(RELEASES[name]) == hooked(RELEASES[name])
 
 
-@pytest.mark.parametrize(
-    "measuring", [False, pytest.param(True, marks=TIMES)], ids=["effects", "times"]
-)
-@pytest.mark.parametrize(
-    "cuda", [pytest.param(cuda, marks=[pytest.mark.long] * (cuda not in SHORT)) for cuda in LONG]
-)
-def test_the_hooked_functions_of_an_older_driver_do_what_their_rows_promise(
-    cuda: str, measuring: bool
+def runs() -> list[Any]:
+    """Returns release and file of each run."""
+    return [
+        pytest.param(
+            name,
+            family,
+            marks=[pytest.mark.virtual] * measures(family)
+            + [pytest.mark.long] * (family not in SHORT.get(name, ())),
+        )
+        for name in RELEASES
+        for family in families()
+    ]
+
+
+@pytest.mark.parametrize(("name", "family"), runs())
+def test_the_hooked_functions_of_a_driver_do_what_their_rows_promise(
+    name: str, family: str
 ) -> None:
-    results = run_all(DRIVER_VERSIONS[cuda], measuring=measuring)
+    results = run_family(family, RELEASES[name])
 
-    failures = [f"{name}:\n{each['failure']}" for name, each in results.items() if each["failure"]]
+    assert results
+    failures = [f"{each}:\n{r['failure']}" for each, r in results.items() if r["failure"]]
     assert not failures, "\n".join(failures)
-    ran = [name for name, each in results.items() if not each["newer"]]
-    print(f"{len(ran)} of {len(results)} exercises ran on CUDA {cuda}")
-    assert len(ran) > len(results) / 2
+
+
+def test_the_short_form_has_every_hooked_function() -> None:
+    """What the default driver lacks runs on the newest one."""
+    newest, default = RELEASES["590"], RELEASES["580"]
+
+    assert hooked(newest) - hooked(default) <= named(newest, SHORT["590"])
 
 
 def shim_tests(version: int) -> list[str]:
