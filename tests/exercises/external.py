@@ -71,9 +71,9 @@ def other_interfaces(driver: Driver) -> None:
     driver.needs_call(
         "cuImportExternalMemory", "what can be imported comes from Vulkan, which no exercise has"
     )
-    with driver.charged(MIB):
+    with driver.charged(MIB, "other"):
         driver.check("cuImportExternalMemory", byref(memory), byref(foreign_memory(MIB)))
-    with driver.charged(0):
+    with driver.charged(0, "other"):
         driver.check(
             "cuExternalMemoryGetMappedBuffer", byref(address), memory, byref(Buffer(size=MIB))
         )
@@ -85,7 +85,7 @@ def other_interfaces(driver: Driver) -> None:
         )
         driver.check("cuDestroyExternalMemory", memory)
         driver.check("cuMemFree_v2", address)
-    with driver.charged(-MIB):
+    with driver.charged(-MIB, "other"):
         driver.check("cuMipmappedArrayDestroy", mipmap)
     with driver.full():
         driver.refuse("cuImportExternalMemory", byref(memory), byref(foreign_memory(MIB)))

@@ -152,7 +152,7 @@ bool devices_ordinal_of_stream(CUstream stream, CUdevice *ordinal)
     return get_device(ordinal) == CUDA_SUCCESS;
 }
 
-CUcontext devices_context_of(CUstream stream)
+CUcontext devices_own_context_of(CUstream stream)
 {
     return current;
 }

@@ -218,8 +218,9 @@ static CUresult waited(int64_t began_ns, CUresult result)
         NEEDS(symbol); \
         int64_t began_ns = throttle_before_wait(); \
         CUresult result = waited(began_ns, real.symbol(__VA_ARGS__)); \
-        if (result == CUDA_SUCCESS) \
+        if (result == CUDA_SUCCESS) { \
             found; \
+        } \
         return result; \
     }
 #define IDLE(stream, per_thread) throttle_found_idle(launch_stream(stream, per_thread))

@@ -34,8 +34,11 @@ SKIPPED = {
         "cuMulticastCreate gives 801 here without the shim, too: "
         "multicast joins the GPUs of one machine, two at least"
     ),
+    "vmm-multicast_by_device": (
+        "cuMulticastBindMem_v2, cuMulticastBindAddr_v2 came after this driver"
+    ),
+    "nvml_processes-no_accounting_v2": "nvmlDeviceGetAccountingStats_v2 came after this driver",
 }
-SKIPPED["vmm-multicast_by_device"] = SKIPPED["vmm-multicast"]
 
 LOOK = """
 from libvgpu.errors import VgpuError

@@ -17,6 +17,8 @@ NAMES = (
     "vmm_tiles",
     "sparse_array",
     "allocation_map",
+    "locks",
+    "waiting",
 )
 PURE = shim_files(*NAMES)
 CASES = re.findall(r"^    CASE\((\w+)\)", (ROOT / "tests/native/vmm_books.c").read_text(), re.M)

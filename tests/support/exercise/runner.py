@@ -168,4 +168,4 @@ def named(release: DriverRelease, wanted: Sequence[str] = ()) -> set[str]:
 def _missing(release: DriverRelease) -> set[str]:
     """Returns the symbols of the table of hooks that a driver does not have."""
     table = read_hook_table()
-    return release.lacks | {row.symbol for row in table if row.since > release.cuda_version}
+    return set(release.lacks) | {row.symbol for row in table if row.since > release.cuda_version}
