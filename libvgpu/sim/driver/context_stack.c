@@ -51,6 +51,12 @@ void context_stack_push(struct CUctx_st *context)
     context_stack[context_depth++] = (struct entry){context, context->id};
 }
 
+/* glibc has no name for it before 2.30. */
+static int own_thread(void)
+{
+    return (int)syscall(SYS_gettid);
+}
+
 static bool change_holder(struct CUctx_st *context, int from, int to)
 {
     return __atomic_compare_exchange_n(&context->holder, &from, to, false, __ATOMIC_ACQ_REL,
@@ -61,8 +67,10 @@ static bool change_holder(struct CUctx_st *context, int from, int to)
  * is not. A thread that has ended holds none. */
 static CUresult hold(struct CUctx_st *context)
 {
-    int self = gettid(), holder = __atomic_load_n(&context->holder, __ATOMIC_ACQUIRE);
-    if (!context_settings_of(context)->green || holder == self)
+    if (!context_settings_of(context)->green)
+        return CUDA_SUCCESS;
+    int self = own_thread(), holder = __atomic_load_n(&context->holder, __ATOMIC_ACQUIRE);
+    if (holder == self)
         return CUDA_SUCCESS;
     bool is_held = holder && syscall(SYS_tgkill, getpid(), holder, 0) == 0;
     return !is_held && change_holder(context, holder, self) ? CUDA_SUCCESS
@@ -78,7 +86,7 @@ static void pop(void)
     for (int i = 0; i < context_depth; i++)
         if (context_stack[i].context == top.context)
             return;
-    change_holder(top.context, gettid(), 0);
+    change_holder(top.context, own_thread(), 0);
 }
 
 void context_stack_drop(const struct CUctx_st *context)
