@@ -173,8 +173,8 @@ int main(int count, char **arguments)
             has_own_time = true;
         } else {
             fprintf(stderr,
-                    "argument '%s' is none of script=, rounds_per_ms=, warm_up=, seconds= and "
-                    "own_time=1\n",
+                    "argument '%s' is not known; there are script=, rounds_per_ms=, warm_up=, "
+                    "seconds= and own_time=1\n",
                     argument);
             return 2;
         }

@@ -171,7 +171,7 @@ void model_unlock(struct model_slot *slot, uint8_t process);
 /* Kills a process with all its threads. */
 void model_crash(struct state *state, uint8_t process);
 
-/* Ends the children that keep slots. False: there are none. */
+/* Ends the children that keep slots. Returns false if there are none. */
 bool model_end_heirs(struct state *state);
 
 /* What stands in a slot, the operation in flight included. */

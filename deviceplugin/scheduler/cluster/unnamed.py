@@ -1,4 +1,4 @@
-"""Which pods hold what an inventory shows without a name: pure but for what is taken.
+"""Matches what an inventory shows without a name with the pods that wait to be shown.
 
 An agent writes that a slice is held before it knows whose it is. The pod of that slice still has
 its reservation, and both together would take the room of two. So what is unnamed is matched with
@@ -9,7 +9,7 @@ matches nobody.
 Each slice and device is matched once. If two pods of the same amounts wait and one slice is there,
 then two are counted, whoever of them has it.
 
-Not synchronised: `NodeBook` makes a new one each time.
+Not synchronised: `NodeBook` makes a new `Unnamed` for each look.
 """
 
 from collections.abc import Mapping

@@ -20,7 +20,7 @@ struct binding {
 struct multicast {
     struct multicast_team *team;
     struct multicast_team own_team; /* of an object that cannot be exported */
-    void *page;                     /* that the team is on; NULL: there is none */
+    void *page;                     /* holds the team; NULL: the object has none */
     struct physical *physical;
     struct binding *bindings; /* of this process */
     struct multicast *next_shared;

@@ -4,8 +4,8 @@
 
 #include "slice/waiting.h"
 
-/* Who has it is nearly done, or was put aside by the scheduler: then another runs sooner if this thread yields,
- * but for one of lower priority, which only runs while this one sleeps. */
+/* The holder needs a few dozen instructions more, so the waiter spins first. If the scheduler has put the holder
+ * aside, the waiter yields. A holder of lower priority runs only while the waiter sleeps. */
 #define SPINS 100
 #define YIELDS 1000
 #define SLEEP_NS 50000

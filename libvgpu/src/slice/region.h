@@ -6,7 +6,7 @@
  * VGPU_DIR says, else in /run/vgpu, and is inert when there is nothing there.
  *
  * Opening and claiming are serialised by one mutex, the fork guard: it is taken before every fork,
- * so that no child inherits the descriptor of a claim, but for the lifeline, which it shall. A child
+ * so that no child inherits the descriptor of a claim. A child inherits the lifeline on purpose. It
  * starts without a slot and claims its own when it first needs one. Readers of `region` after a successful open need no lock. */
 #ifndef VGPU_REGION_H
 #define VGPU_REGION_H

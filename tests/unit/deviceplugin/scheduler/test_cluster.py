@@ -138,7 +138,7 @@ def test_a_promise_counts_until_the_inventory_shows_the_pod(world: World) -> Non
         # The second half is still to come, or came as a slice of its own.
         ([(30, 0)], (70, 70)),
         ([(30, 0), (0, 10)], (70, 70)),
-        # Of the same pod twice, or of somebody else.
+        # A second slice with the same amounts, and slices that no container asked for.
         ([(30, 10), (30, 10)], (40, 60)),
         ([(20, 10)], (50, 60)),
         ([(30, 11)], (40, 59)),
