@@ -15,12 +15,15 @@ from typing import Any
 from .model.notices import Notice
 
 LOGGER = logging.getLogger("deviceplugin")
-_PLAIN = re.compile(r"[^\s\"=]+")
-_quoted = json.JSONEncoder(ensure_ascii=False).encode
+#: Printable ASCII without what ends or quotes a value.
+_PLAIN = re.compile(r"[!#-<>-~]+")
 
 
 class KeyValueFormatter(logging.Formatter):
-    """One line per record; values with blanks are quoted, so a line can be taken apart again."""
+    """One line per record; values with blanks are quoted, so a line can be taken apart again.
+
+    Names come from strangers and lines go to terminals, so all but printable ASCII is escaped.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
@@ -31,8 +34,12 @@ class KeyValueFormatter(logging.Formatter):
             plain = _PLAIN.fullmatch(text)
             parts.append(f"{key}={text if plain else _quoted(text)}")
         if record.exc_info:
-            parts.append(f"trace={json.dumps(self.formatException(record.exc_info))}")
+            parts.append(f"trace={_quoted(self.formatException(record.exc_info))}")
         return " ".join(parts)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text).replace("\x7f", "\\u007f")  # the one that JSON leaves
 
 
 def set_up(level: int = logging.INFO) -> None:
