@@ -46,13 +46,18 @@ has(c.resources) && has(c.resources.limits) &&
 [{{ join ", " $names }}]
 {{- end }}
 
-{{/* The directories of the node that no such pod may reach, as `plain` writes them. */}}
+{{/*
+The directories of the node that no such pod may reach, as `plain` writes them: those of the slices, and
+those whose files say what a container gets. Runtimes read CDI files in two places, whoever writes there.
+*/}}
 {{- define "vgpu.policy.directories" -}}
+{{- $dirs := list .Values.dirs.run .Values.dirs.state .Values.dirs.kubelet .Values.dirs.mpsRoot }}
+{{- $dirs = concat $dirs (list .Values.cdi.directory "/run/cdi" "/etc/cdi" .Values.labels.featuresDir) }}
 {{- $paths := list }}
-{{- range $dir := compact (list .Values.dirs.run .Values.dirs.state .Values.dirs.kubelet .Values.dirs.mpsRoot) }}
+{{- range $dir := compact $dirs }}
 {{- $paths = append $paths (printf "'%s/'" (regexReplaceAll "^/var/run/" $dir "/run/")) }}
 {{- end -}}
-[{{ join ", " $paths }}]
+[{{ join ", " (uniq $paths) }}]
 {{- end }}
 
 {{/*

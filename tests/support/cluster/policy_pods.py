@@ -133,7 +133,7 @@ _LET_IN = [
         "/data", "/dev/shm", "/run/secrets/x", "/run/vgpu2", "/var/lib/app", "/var", "/etc/vgpu",
         "/etc/ld.so.preload.d", "/tmp", "/home/run/vgpu", "/etc..", "/..data")),
     *(_row(f"hostPath {path}", _asks(), host_path(path)) for path in (
-        "/mnt/data", "/var/lib/vgpu2", "/run/containers", "/data/run/vgpu", "/dev/shm",
+        "/mnt/data", "/var/lib/vgpu2", "/run/containers", "/data/run/vgpu", "/dev/shm", "/etc/cdi2",
         "/processed")),
     *(_row(f"capability {name}", _asks(), capability("train", name))
       for name in ("IPC_LOCK", "SYS_PTRACE", "NET_ADMIN", "SYS_NICE")),
@@ -186,7 +186,9 @@ _REFUSED = [
       for path in ("/", "/run", "/run/", "/run/vgpu", "/run//vgpu/allocations", "/var/run/vgpu",
                    "/var/run", "/var", "/var/lib", "/var/lib/vgpu", "/var/lib/vgpu/lib",
                    "/var/lib/kubelet", "/var/lib/kubelet/device-plugins",
-                   "/var/./lib//kubelet/pods", "/proc", "/proc/1/root", "//proc/self/root/run")),
+                   "/var/./lib//kubelet/pods", "/proc", "/proc/1/root", "//proc/self/root/run",
+                   "/var/run/cdi", "/run/cdi/nvidia.yaml", "/etc/cdi", "/etc/kubernetes",
+                   "/etc/kubernetes/node-feature-discovery/features.d/x")),
     _row("hostPath with ..", _asks(), host_path("/mnt/../run"), impossible="must not contain '..'",
          says="volume node is hostPath /mnt/../run"),
     _row("hostPath that nobody mounts, beside an init container's slice", _pod(),
