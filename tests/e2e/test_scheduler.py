@@ -54,11 +54,9 @@ class Cluster:
         self.plane = ControlPlane(base / "plane", kubernetes_versions.build().programs)
         self.plane.base.mkdir()
         self.base = base
-        agent = self.plane.account(NAMESPACE, "vgpu-agent")
         self._account = self.plane.account(NAMESPACE, "vgpu-scheduler")
         self.nodes: dict[str, ClusterNode] = {}
         self._extender: subprocess.Popen[bytes] | None = None
-        self._agent = agent
 
     def start(self) -> None:
         self.plane.start()
@@ -73,8 +71,9 @@ class Cluster:
             config, resources = (CONFIG, FRACTIONS)
             if name == "whole":
                 config, resources = "version: v1\n", ["nvidia.com/gpu"]
+            account = self.plane.agents_account(NAMESPACE, "vgpu-agent", name)
             self.nodes[name] = ClusterNode(
-                self.plane, self._agent, directory, name, spec, config, resources
+                self.plane, account, directory, name, spec, config, resources
             )
         self.plane.start_scheduler(self._scheduler_config())
 

@@ -67,7 +67,33 @@ class ControlPlane:
         token = f"token-of-{namespace}-{name}"
         user = f"system:serviceaccount:{namespace}:{name}"
         self._tokens[token] = user, f"system:serviceaccounts,system:serviceaccounts:{namespace}"
-        directory = self.base / f"account-{namespace}-{name}"
+        return self._account_directory(f"{namespace}-{name}", namespace, token)
+
+    def agents_account(self, namespace: str, name: str, node: str) -> Path:
+        """Returns the directory of a service account as a pod on a node has it; after `start`.
+
+        Its token names the pod and with it the node, as that of a kubelet does. Neither the pod nor
+        the Node has to run. The account must be there.
+        """
+        accounts = f"/api/v1/namespaces/{namespace}"
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{name}-{node}"},
+            "spec": {
+                "serviceAccountName": name,
+                "nodeName": node,
+                "containers": [{"name": "agent", "image": "i"}],
+            },
+        }
+        made = self.apply(f"{accounts}/pods", pod)
+        of = {"apiVersion": "v1", "kind": "Pod", "name": f"{name}-{node}"}
+        asked = {"spec": {"boundObjectRef": of | {"uid": made["metadata"]["uid"]}}}
+        token = self.apply(f"{accounts}/serviceaccounts/{name}/token", asked)["status"]["token"]
+        return self._account_directory(f"{namespace}-{name}-{node}", namespace, token)
+
+    def _account_directory(self, name: str, namespace: str, token: str) -> Path:
+        directory = self.base / f"account-{name}"
         directory.mkdir()
         (directory / "token").write_text(token)
         (directory / "namespace").write_text(namespace)
@@ -120,13 +146,7 @@ class ControlPlane:
             # Nobody here makes service accounts, or takes the taint of a new node away.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
         )
-        self._http = httpx2.Client(
-            base_url=f"https://127.0.0.1:{self.port}",
-            headers={"Authorization": f"Bearer {_ADMIN}"},
-            verify=ssl.create_default_context(cafile=self.certificate),
-            timeout=_TIMEOUT_S,
-            trust_env=False,
-        )
+        self._http = self.client(_ADMIN)
         wait_until(self._is_ready, "the API server is ready")
         wait_until(lambda: self.find("/api/v1/namespaces/default"), "namespace default")
 
@@ -158,6 +178,16 @@ class ControlPlane:
             f"--config={file}",
             "--secure-port=0",
             "--v=3",
+        )
+
+    def client(self, token: str) -> httpx2.Client:
+        """Returns what asks the API server as whoever has a token does."""
+        return httpx2.Client(
+            base_url=f"https://127.0.0.1:{self.port}",
+            headers={"Authorization": f"Bearer {token}"},
+            verify=ssl.create_default_context(cafile=self.certificate),
+            timeout=_TIMEOUT_S,
+            trust_env=False,
         )
 
     def api(self, account: Path) -> ApiServer:
