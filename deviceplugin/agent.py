@@ -238,6 +238,7 @@ class _Agent:
             self.life.first.config.watch,
             partial(read_gpus, calls=memory_calls),
             turned=self.beats.of("processes on GPUs"),
+            mps_daemons=lambda: {uuid: each.daemon for uuid, each in self.mps.states().items()},
         )
         self.xids, problems = counted_xids(os.environ)
         for problem in problems:

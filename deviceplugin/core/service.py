@@ -247,9 +247,9 @@ class SliceService:
             allocations = self.state.book.allocations.values()
             return [(h, self.enforcement.resolved(h)) for h in allocations]
 
-    def shared_gpus(self) -> Mapping[str, bool]:
-        """Returns the shared GPUs by UUID, and whether their containers are clients of MPS."""
-        return {shared.gpu.uuid: shared.served_by_mps for shared in self.layout.gpus}
+    def shared_gpus(self) -> Sequence[str]:
+        """Returns the UUIDs of the shared GPUs."""
+        return [shared.gpu.uuid for shared in self.layout.gpus]
 
     def gpu_uuids(self) -> list[str]:
         """Returns the UUIDs of the GPUs and MIG devices that are given in any way, in order."""

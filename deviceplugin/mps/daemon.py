@@ -1,9 +1,9 @@
 """One GPU's MPS control daemon with its server: started, adopted, asked, put right, ended.
 
 The daemon is detached from the runner unless they are tied, so it outlives one that is killed; the
-next runner knows it by a variable in its environment, which no container can forge. It serves
-clients of all users, and its server is started at once: what is in its way (another daemon) shows
-before a container starts, and not in it. Used by one thread.
+next runner knows it by a variable in its environment, by its user and by its mounts (`is_ours`). It
+serves clients of all users, and its server is started at once: what is in its way (another daemon)
+shows before a container starts, and not in it. Used by one thread.
 """
 
 import logging
@@ -21,7 +21,7 @@ from libvgpu.errors import MpsError, MpsSilentError
 
 from .control_pipe import READY_COMMAND, TOOL, ask, daemon_environment, tool_path
 from .daemon_home import DaemonHome
-from .processes import PidfdProcess, has_variable, parent_of
+from .processes import PidfdProcess, is_ours, parent_of
 
 # Becomes the daemon once the kernel has promised to end it with its parent. A program of its own,
 # since between fork and exec of a process with threads nothing may be done.
@@ -81,13 +81,13 @@ class Daemon:
                 asked, which a container may have changed.
         """
         for candidate in (pid, self._pid_in_file()):
-            if candidate <= 0 or not has_variable(candidate, f"{_MARK}={self._pipe}"):
+            if candidate <= 0 or not is_ours(candidate, f"{_MARK}={self._pipe}"):
                 continue
             try:
                 process = PidfdProcess(candidate)
             except MpsError:
                 continue
-            if has_variable(candidate, f"{_MARK}={self._pipe}"):  # still the same one
+            if is_ours(candidate, f"{_MARK}={self._pipe}"):  # still the same one
                 self.process = process
                 return True
             process.close()

@@ -6,6 +6,7 @@ taken than was bargained for, since what it talks to may be a container's.
 
 import contextlib
 import os
+import re
 import select
 import selectors
 import signal
@@ -18,6 +19,8 @@ from libvgpu.errors import MpsError
 
 #: How soon a question that nobody waits for any more is given up.
 _GIVE_UP_EVERY_S = 0.3
+#: All four user ids of a process.
+_USERS = re.compile(rb"^Uid:(.+)$", re.M)
 
 
 class PidfdProcess:
@@ -66,12 +69,20 @@ def parent_of(pid: int) -> int:
     return int(text.rpartition(")")[2].split()[1])  # the name before may hold anything
 
 
-def has_variable(pid: int, entry: str) -> bool:
-    """Returns whether a process was started with ``NAME=value`` in its environment."""
+def is_ours(pid: int, entry: str) -> bool:
+    """Returns whether a process was started with ``NAME=value``, by our user and with our mounts.
+
+    Any container may start one with that variable, some as root. None has the mounts that we have.
+    """
+    proc = Path(f"/proc/{pid}")
     try:
-        return entry.encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        has_our_mounts = (proc / "ns/mnt").stat().st_ino == Path("/proc/self/ns/mnt").stat().st_ino
+        users = _USERS.search((proc / "status").read_bytes())
+        variables = (proc / "environ").read_bytes().split(b"\0")
     except OSError:
         return False
+    is_our_user = users is not None and set(map(int, users[1].split())) == {os.geteuid()}
+    return is_our_user and has_our_mounts and entry.encode() in variables
 
 
 def ask_tool(

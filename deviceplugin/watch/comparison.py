@@ -15,7 +15,6 @@ from libvgpu.errors import RegionError
 from libvgpu.ledger_view import Ledger, damage, read_ledger
 from libvgpu.limits import ContainerLimits
 
-from . import procfs
 from .nvml_processes import GpuReading
 from .process_attribution import Attribution, AttributionSource
 from .report import DamagedUsage, SeenProcess
@@ -25,7 +24,6 @@ from .unaccounted_memory import Held, Steady, excess_bytes, next_charge
 Charges = Mapping[str, Mapping[str, int]]
 
 _READ_AGAIN, _READ_AGAIN_S = 4, 0.007
-_MPS_SERVER = "nvidia-cuda-mps-server"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class MemoryComparison:
 
     def __init__(
         self,
-        gpus: Mapping[str, bool],
+        mps_daemons: Mapping[str, int],
         watched: Mapping[str, ComparedAllocation],
         found: Mapping[int, Attribution],
         steady: Steady,
@@ -74,7 +72,7 @@ class MemoryComparison:
         """Judges nothing yet.
 
         Args:
-            gpus: the shared ones, and whether their containers are clients of MPS.
+            mps_daemons: pids of the MPS control daemons that are ours, by GPU.
             watched: the agent's allocations, by id.
             found: where processes belong, by pid.
             steady: what earlier looks saw.
@@ -90,7 +88,7 @@ class MemoryComparison:
         self.keys: set[Hashable] = set()
         self.damaged: list[DamagedUsage] = []
         self.sizes: list[MeasuredSizes] = []
-        self._gpus, self._steady, self._slice_bytes = gpus, steady, slice_bytes
+        self._mps_daemons, self._steady, self._slice_bytes = mps_daemons, steady, slice_bytes
         self._read_again, self._pause = read_again, pause
         self._damage: dict[str, str] = {}  # of this very look, by allocation
 
@@ -198,8 +196,12 @@ class MemoryComparison:
             where.append(seen)
 
     def _is_mps_server(self, uuid: str, each: Attribution) -> bool:
-        """An MPS server belongs to no container; on old drivers it holds what its clients have."""
-        return self._gpus[uuid] and procfs.program_name(each.process.pid) == _MPS_SERVER
+        """An MPS server belongs to no container; on old drivers it holds what its clients have.
+
+        It is a child of the GPU's daemon. Any program may have its name.
+        """
+        daemon = self._mps_daemons.get(uuid)
+        return bool(daemon) and each.process.parent_pid == daemon
 
     def _is_bypassing(self, uuid: str, each: Attribution, ledger: Ledger | None) -> bool:
         if self.watched[each.allocation_id].index(uuid) is None:

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from .cgroups import PodCgroup, pod_cgroup
 
@@ -50,6 +51,7 @@ class Process:
         pid_namespace: its own, an inode; 0 where nobody may know.
         has_own_clock: it is in another time namespace than we, so it may see its start at another
             time.
+        parent_pid: on the host, 0 where that is none of this PID namespace.
     """
 
     pid: int
@@ -59,6 +61,7 @@ class Process:
     pod: PodCgroup | None
     pid_namespace: int = 0
     has_own_clock: bool = False
+    parent_pid: int = 0
 
     @property
     def key(self) -> tuple[int, int]:
@@ -86,7 +89,7 @@ class MountPoint:
 def start_time(pid: int, proc: Path = PROC) -> int | None:
     """Returns when a process was started, None where it is gone or only waits to be reaped."""
     found = _stat(pid, proc)
-    return found[1] if found else None
+    return found.start_time_ticks if found else None
 
 
 def read_process(pid: int, proc: Path = PROC) -> Process | None:
@@ -95,18 +98,19 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
     if found is None:
         return None
     cgroup, status = _read(proc / str(pid) / "cgroup"), _read(proc / str(pid) / "status")
-    if cgroup is None or status is None or start_time(pid, proc) != found[1]:
+    if cgroup is None or status is None or start_time(pid, proc) != found.start_time_ticks:
         return None  # it ended meanwhile, and its pid may be another's
     inner = _NAMESPACE_PIDS.search(status)
-    command = "".join(c if c.isprintable() else "?" for c in found[0])
+    command = "".join(c if c.isprintable() else "?" for c in found.name)
     return Process(
         pid,
-        found[1],
+        found.start_time_ticks,
         command,
         int(inner[1].split()[-1]) if inner else pid,
         pod_cgroup(cgroup),
         _namespace(proc / str(pid) / "ns/pid"),
         _namespace(proc / str(pid) / "ns/time") not in (0, _namespace(PROC / "self/ns/time")),
+        found.parent_pid,
     )
 
 
@@ -169,14 +173,6 @@ def read_mapped_files(pid: int, proc: Path = PROC) -> Iterator[tuple[int, str]]:
             yield int(fields[4]), fields[5]
 
 
-def program_name(pid: int) -> str:
-    """Returns the name of the file that a process runs, empty where nobody may know."""
-    try:
-        return os.path.basename(os.readlink(PROC / str(pid) / "exe"))
-    except OSError:
-        return ""
-
-
 def end(pid: int, is_still: Callable[[], bool]) -> bool:
     """Ends a process with SIGKILL if it is still the one that is meant; returns whether it did.
 
@@ -208,7 +204,13 @@ def _namespace(link: Path) -> int:
         return 0
 
 
-def _stat(pid: int, proc: Path) -> tuple[str, int] | None:
+class _Stat(NamedTuple):
+    name: str
+    parent_pid: int
+    start_time_ticks: int
+
+
+def _stat(pid: int, proc: Path) -> _Stat | None:
     text = _read(proc / str(pid) / "stat")
     if text is None:
         return None
@@ -217,7 +219,7 @@ def _stat(pid: int, proc: Path) -> tuple[str, int] | None:
     fields = tail.split()
     if len(fields) < 20 or fields[0] in "ZXx":
         return None
-    return head.partition("(")[2], int(fields[19])
+    return _Stat(head.partition("(")[2], int(fields[1]), int(fields[19]))
 
 
 def _read(path: Path) -> str | None:

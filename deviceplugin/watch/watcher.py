@@ -21,7 +21,7 @@ only its GPU is not looked at.
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 from deviceplugin import runtime
@@ -48,8 +48,8 @@ IDLE_S = 1.75
 class WatchedNode(Protocol):
     """The agent, as the watch needs it; each method takes the agent's lock for a moment."""
 
-    def shared_gpus(self) -> Mapping[str, bool]:
-        """Returns the shared GPUs by UUID, and whether their containers are clients of MPS."""
+    def shared_gpus(self) -> Collection[str]:
+        """Returns the UUIDs of the shared GPUs."""
         ...
 
     def watched(self) -> Sequence[ComparedAllocation]:
@@ -80,6 +80,7 @@ class MemoryWatch:
         read: Callable[[Sequence[str]], Mapping[str, GpuReading]] = read_gpus,
         clock: Callable[[], float] = runtime.monotonic,
         turned: Callable[[], None] = lambda: None,
+        mps_daemons: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         """Makes a watch that does not run yet.
 
@@ -90,8 +91,9 @@ class MemoryWatch:
             read: asks NVML.
             clock: seconds, never back.
             turned: called each time the watch comes round.
+            mps_daemons: returns the pids of the MPS control daemons that are ours, by GPU.
         """
-        self._turned = turned
+        self._turned, self._mps_daemons = turned, mps_daemons
         self.policy = policy
         self.findings = WatchFindings(policy=policy)
         self._node, self._attribution = node, attribution
@@ -151,7 +153,7 @@ class MemoryWatch:
             return False
         self._remember_slices(watched)
         check = MemoryComparison(
-            gpus,
+            self._mps_daemons(),
             watched,
             found,
             self._steady,

@@ -45,7 +45,8 @@ class WatchWorld:
         self.allocations.mkdir(parents=True)
         self.now_s = 100.0
         self.readings: dict[str, GpuReading] = {}
-        self.gpus = {GPU: False}  # whether under MPS
+        self.gpus = [GPU]
+        self.mps_daemons: dict[str, int] = {}
         self.slices: dict[str, tuple[ContainerLimits, ContainerLimits]] = {}  # asked, in force
         self.broken: Exception | None = None
         self.memory: dict[int, int | None] = {}
@@ -69,6 +70,7 @@ class WatchWorld:
             WatchPolicy.REPORT,
             self.read,
             lambda: self.now_s,
+            mps_daemons=lambda: self.mps_daemons,
         )
 
     def read(self, uuids: Sequence[str]) -> dict[str, GpuReading]:
@@ -89,7 +91,7 @@ class WatchWorld:
             for name, (asked, limits) in self.slices.items()
         ]
 
-    def shared_gpus(self) -> dict[str, bool]:
+    def shared_gpus(self) -> list[str]:
         return self.gpus
 
     def set_unaccounted(self, charges: Charges) -> None:

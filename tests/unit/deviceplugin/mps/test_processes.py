@@ -1,12 +1,13 @@
 """Tools whose peer is not trusted, and processes that are not ours."""
 
+import os
 import subprocess
 import sys
 import time
 
 import pytest
 
-from deviceplugin.mps.processes import PidfdProcess, ask_tool, has_variable, parent_of
+from deviceplugin.mps.processes import PidfdProcess, ask_tool, is_ours, parent_of
 from libvgpu.errors import MpsError
 from support.lines import next_line
 from support.waiting import PATIENCE_S
@@ -14,6 +15,7 @@ from support.waiting import PATIENCE_S
 pytestmark = pytest.mark.process
 
 MOST = 1000
+NOBODY = 65534
 
 
 def shell(script: str, text: str = "", timeout_s: float = PATIENCE_S) -> tuple[int, str, str]:
@@ -66,8 +68,8 @@ def test_a_process_is_watched_until_it_ends() -> None:
     watched = PidfdProcess(child.pid)
     try:
         assert not watched.ended()
-        assert has_variable(child.pid, "A_B=c d")
-        assert not has_variable(child.pid, "A_B=c")
+        assert is_ours(child.pid, "A_B=c d")
+        assert not is_ours(child.pid, "A_B=c")
         assert parent_of(child.pid) != 0
     finally:
         child.communicate("\n", timeout=PATIENCE_S)
@@ -77,3 +79,24 @@ def test_a_process_is_watched_until_it_ends() -> None:
     assert parent_of(child.pid) == 0
     with pytest.raises(MpsError, match=f"process {child.pid} cannot be watched"):
         PidfdProcess(child.pid)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("who", ["another user", "root with mounts of its own"])
+def test_what_a_container_starts_is_not_ours_whatever_its_environment(who: str) -> None:
+    """A daemon of ours would be adopted by its environment and a file that containers can write."""
+    user = NOBODY if who == "another user" else None
+    prefix = [] if user else ["unshare", "--mount"]
+    child = subprocess.Popen(
+        [*prefix, "sh", "-c", "echo started; read line"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={"A_B": "c d", "PATH": os.environ["PATH"]},
+        user=user,
+        text=True,
+    )
+    try:
+        next_line(child)
+        assert not is_ours(child.pid, "A_B=c d")
+    finally:
+        child.communicate("\n", timeout=PATIENCE_S)

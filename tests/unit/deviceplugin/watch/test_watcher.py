@@ -196,7 +196,7 @@ def test_a_process_whose_cgroup_is_gone_disturbs_nobody(world: WatchWorld) -> No
 
 
 def test_a_process_on_a_gpu_of_which_it_has_no_slice_bypasses(world: WatchWorld) -> None:
-    world.gpus[OTHER_GPU] = False
+    world.gpus.append(OTHER_GPU)
     world.write_ledger(GIB, KNOWN)
     world.put(KNOWN, GIB)
     world.readings[OTHER_GPU] = GpuReading({KNOWN: 3 * GIB}, None)
@@ -209,16 +209,17 @@ def test_a_process_on_a_gpu_of_which_it_has_no_slice_bypasses(world: WatchWorld)
     assert world.charged() == 0
 
 
-def test_a_mps_server_is_nobodys_and_another_stranger_is_told_of(
-    world: WatchWorld, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("daemons", [{GPU: 6}, {OTHER_GPU: 7}, {GPU: 0}, {}])
+def test_a_mps_server_is_nobodys_and_another_with_its_name_is_told_of(
+    world: WatchWorld, daemons: dict[str, int]
 ) -> None:
-    monkeypatch.setattr(procfs, "program_name", lambda pid: "nvidia-cuda-mps-server")
-    world.gpus[GPU] = True
-    world.put(STRAY, GIB, name="")
+    world.mps_daemons = {GPU: 7}
+    world.put(STRAY, GIB, name="", command="nvidia-cuda-mps", parent=7)
     world.look()
     assert world.messages == []
 
-    world.gpus[GPU] = False
+    world.mps_daemons = daemons
+    world.put(STRAY, GIB, name="", command="nvidia-cuda-mps", parent=7 if daemons else 0)
     world.look()
     assert world.messages == ["process without an allocation uses a GPU"]
     (seen,) = world.watch.findings.foreign
