@@ -39,11 +39,15 @@ from .sharing_mode import Mode, granted_mode
 from .usage import ContainerUsage, DeviceUsage, ProcessUsage, Refusal, read_usage
 
 __all__ = [
-    "DIRECTORY_MODE", "LIMITS_MODE", "RING_MODE", "USAGE_MODE",
+    "DIRECTORY_MODE", "LIMITS_MODE", "MOST_DEVICES", "RING_MODE", "USAGE_MODE",
     "ContainerUsage", "DeviceUsage", "LimitsView", "ProcessUsage", "Refusal",
     "create", "has_ring", "make_ring", "open_limits", "read_limits", "read_usage", "renew",
     "ring_path", "slice_bytes", "write_limits", "write_lock",
 ]  # fmt: skip
+
+
+#: Of one slice.
+MOST_DEVICES = int(lib.VGPU_MAX_DEVICES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +93,10 @@ def renew(directory: Path, limits: ContainerLimits) -> None:
     Needs no room on the file system, so it works where `create` would not.
 
     Args:
-        directory: made by `create` for as many devices as ``limits`` names.
+        directory: made by `create` for as many devices as ``limits`` names, or more.
 
     Raises:
-        RegionError: a file is missing or was made for another number of devices.
+        RegionError: a file is missing or was made for fewer devices.
     """
     capacity = len(limits.devices)
     image, usage_head = _new_contents(limits, capacity)
@@ -102,13 +106,17 @@ def renew(directory: Path, limits: ContainerLimits) -> None:
     ):
         descriptor = open_ours(path, mode)
         try:
-            if os.fstat(descriptor).st_size != size:
+            if os.fstat(descriptor).st_size < size:
                 raise RegionError(f"{path} has no room for {size} bytes")
+            os.ftruncate(descriptor, size)
             os.pwrite(descriptor, head, 0)
         except OSError as error:
             raise RegionError(f"{path} cannot be renewed: {error.strerror}") from error
         finally:
             os.close(descriptor)
+    while (surplus := ring_path(directory, capacity)).name != "ring":
+        surplus.unlink()
+        capacity += 1
 
 
 def _new_contents(limits: ContainerLimits, capacity: int) -> tuple[bytes, bytes]:

@@ -70,16 +70,17 @@ class SliceStore:
         self.run_dir = run_dir
         self.state_dir = state_dir
         self.forms = forms or DeviceForms()
-        self._gpus = {gpu.uuid: gpu for gpu in devices(gpus)}
         self.held = HeldFiles()
         self.builds = ShimBuilds(state_dir, self.held)
         self._labels = labels or ContainerLabels()
         self.spare = SpareFiles(run_dir, labels=self._labels)
+        self.follow_gpus(gpus)
         self._metas: dict[str, allocation_dirs.AllocationMeta] = {}  # what is written, by id
 
     def follow_gpus(self, gpus: Sequence[Gpu]) -> None:
-        """Takes the indexes and device nodes of answers from other GPUs from now on."""
+        """Takes the indexes and device nodes of answers from these GPUs from now on."""
         self._gpus = {gpu.uuid: gpu for gpu in devices(gpus)}
+        self.spare.most_devices = min(len(gpus), region.MOST_DEVICES)
 
     def prepare(self) -> None:
         """Makes the directories and installs the present build of the shim.

@@ -4,8 +4,9 @@
 The next pod must be admitted all the same: it takes a set that was made beforehand and needs no new
 room. A set's ``reserve`` is given up when it is taken; that leaves room for ``meta.json``.
 
-Sets are for one GPU, as almost every slice is. `make` is called under the agent's lock, `fill` from
-the agent's loop; they meet in the list of sets alone, whose `append` and `pop` are atomic.
+Sets are for one GPU, as almost every slice is; a few are for as many as the node has, and are cut
+to what a slice of several needs. `make` is called under the agent's lock, `fill` from the agent's
+loop; they meet in the lists of sets alone, whose `append` and `pop` are atomic.
 """
 
 import logging
@@ -23,13 +24,19 @@ from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from .container_labels import ContainerLabels
 
 COUNT = 110  # as many pods as a kubelet admits by default
+LARGE_COUNT = 2  # those for several GPUs take much more room
+_LARGE = "large-"
 _MADE_AT_ONCE = 8  # a few milliseconds of the agent's loop
 _RESERVE_BYTES = 8 << 10
 _NOBODY = ContainerLimits("spare", Family.VGPU, (DeviceLimit("none", 0),))
 
 
 class SpareFiles:
-    """Sets of files in ``<run-dir>/spare``."""
+    """Sets of files in ``<run-dir>/spare``.
+
+    Attributes:
+        most_devices: that a slice can have on this node; any thread may set it.
+    """
 
     def __init__(
         self, run_dir: Path, count: int = COUNT, labels: ContainerLabels | None = None
@@ -43,7 +50,9 @@ class SpareFiles:
         self._labels = labels or ContainerLabels()
         self._root = run_dir / "spare"
         self._count = count
+        self.most_devices = 1
         self._ready: list[Path] = []
+        self._large: list[Path] = []
         self._is_full = False
 
     def prepare(self) -> None:
@@ -53,10 +62,12 @@ class SpareFiles:
             OSError: the directory cannot be made.
         """
         self._root.mkdir(mode=0o700, exist_ok=True)
-        self._ready = []
+        self._ready, self._large = [], []
         for entry in self._root.iterdir():
             if entry.name.startswith("new-"):
                 shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name.startswith(_LARGE):
+                self._large.append(entry)
             else:
                 self._ready.append(entry)
 
@@ -66,11 +77,16 @@ class SpareFiles:
 
     def fill(self) -> None:
         """Makes some of the missing sets; a full file system is said once and tried again."""
-        for _ in range(min(_MADE_AT_ONCE, self._count - len(self._ready))):
+        large = LARGE_COUNT - len(self._large) if self.most_devices > 1 else 0
+        for number in range(min(_MADE_AT_ONCE, large + self._count - len(self._ready))):
             name = runtime.random_hex(6)
+            where, capacity = self._ready, 1
+            if number < large:
+                where, capacity = self._large, self.most_devices
+                name = f"{_LARGE}{name}"
             new, ready = self._root / f"new-{name}", self._root / name
             try:
-                region.create(new, _NOBODY)
+                region.create(new, _NOBODY, device_capacity=capacity)
                 with open(new / "reserve", "wb") as file:
                     os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
                 self._labels.mark(new)
@@ -82,12 +98,12 @@ class SpareFiles:
                         logging.WARNING,
                         "no room for spare files of future containers",
                         reason=error,
-                        ready=len(self._ready),
+                        ready=len(where),
                     )
                 self._is_full = True
                 return
             self._is_full = False
-            self._ready.append(ready)
+            where.append(ready)
 
     def make(self, limits: ContainerLimits) -> Path:
         """Returns a directory with a container's files, from a set where there is a suitable one.
@@ -98,8 +114,9 @@ class SpareFiles:
         Raises:
             RegionError: no set is left and the files cannot be made.
         """
-        while len(limits.devices) == 1 and self._ready:
-            spare = self._ready.pop()
+        sets = self._ready if len(limits.devices) == 1 else self._large
+        while sets:
+            spare = sets.pop()
             taken = self._root / f"new-{spare.name}"
             try:
                 os.rename(spare, taken)

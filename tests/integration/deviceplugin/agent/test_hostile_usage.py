@@ -5,15 +5,26 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from deviceplugin.model.gpus import GpuListing
 from deviceplugin.testing import AdmittedPod
 from libvgpu import region
 from libvgpu.errors import RegionError
 from support.node.agent_process import ProcessNode
-from support.node.in_process import GIB, InProcessNode, running_node, wait_until_lost
+from support.node.in_process import (
+    CONFIG,
+    GIB,
+    MPS_GPU,
+    SPARE_GPU,
+    VGPU_GPU,
+    InProcessNode,
+    running_node,
+    wait_until_lost,
+)
 from support.waiting import wait_until
 
 PAIR = {"vgpu-core": 10, "vgpu-memory": 1}
@@ -180,13 +191,16 @@ class SmallNode(InProcessNode):
     def __init__(self, base: Path, seed: int = 1) -> None:
         super().__init__(base, seed)
         self.run_dir = self.root / "r"
+        other = replace(SPARE_GPU, index=3, uuid=SPARE_GPU.uuid.replace("c", "d"))
+        self.inventory.found = GpuListing((MPS_GPU, VGPU_GPU, SPARE_GPU, other))
 
 
 def test_a_tenant_that_fills_the_file_system_keeps_no_pod_out(
     monkeypatch: pytest.MonkeyPatch, small_tmpfs: Path
 ) -> None:
     monkeypatch.setattr(SmallNode, "root", small_tmpfs, raising=False)
-    with running_node(monkeypatch, SmallNode) as node:
+    config = CONFIG.replace("[1, 2]", "[1, 2, 3]")
+    with running_node(monkeypatch, SmallNode, config) as node:
         wait_until(
             lambda: len([*(node.run_dir / "spare").iterdir()]) > PODS_AFTER + 1
         )  # one is taken, one being made
@@ -194,6 +208,9 @@ def test_a_tenant_that_fills_the_file_system_keeps_no_pod_out(
         with open(usage, "ab") as file, pytest.raises(OSError, match="No space left"):
             fill(file.fileno())
 
+        both = node.admit("two-gpus", {"vgpu-core": 200})
+        limits = region.read_limits(usage_of(node, both).parent).limits
+        assert len(limits.devices) == 2
         for number in range(PODS_AFTER):
             pod = node.admit(f"pod-{number}", PAIR)
             assert node.limit(pod).memory_limit_bytes == GIB

@@ -85,6 +85,32 @@ def test_several_gpus_have_files_of_their_own(spare: SpareFiles) -> None:
     assert len(region.read_limits(spare.make(two)).limits.devices) == 2
 
 
+@pytest.mark.parametrize("count", [2, 3, 4])
+def test_a_set_for_all_gpus_becomes_the_files_of_some_without_new_room(
+    spare: SpareFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    spare.most_devices = 4
+    spare.fill()
+    again = SpareFiles(tmp_path, count=3)
+    again.prepare()
+    some = ContainerLimits("abc", Family.VGPU, tuple(DeviceLimit(f"G{n}", 1) for n in range(count)))
+    fresh = tmp_path / "fresh"
+    region.create(fresh, some)
+
+    monkeypatch.setattr(region, "create", no_room)
+    made = again.make(some)
+
+    assert {p.name: p.lstat().st_size for p in made.iterdir()} == {
+        p.name: p.lstat().st_size for p in fresh.iterdir()
+    }
+    for name in ("limits", "usage"):
+        assert (made / name).read_bytes() == (fresh / name).read_bytes()
+    again.make(some)
+    with pytest.raises(RegionError):
+        again.make(some)
+    again.make(LIMITS)  # those for one are untouched
+
+
 def test_a_full_disk_is_said_once_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
