@@ -8,7 +8,9 @@
 
 Both are JSON and replaced whole, so a reader never sees a part. `wanted` has a token, which the
 runner repeats in `state` once it follows it: so the agent knows which wish a state answers. No
-container sees any of them: only ``<GPU-UUID>/pipe`` is mounted.
+container sees any of them: only ``<GPU-UUID>/pipe`` is mounted. But a container can fill the file
+system, so each file is written where its blocks are already: over the one before, which is kept as
+``NAME.next``. A reader may still have that one open, so both sides lock it.
 
 Agent and runner may be of two versions while a node is upgraded, either the newer: a field that the
 reader does not know is left out, and one that the writer did not know has its default. So what is
@@ -17,6 +19,7 @@ there keeps its meaning, and what is new is a new field.
 
 import fcntl
 import os
+import shutil
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -28,6 +31,8 @@ import msgspec
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import MpsError
 
+#: Each file has at least so many: more than is said of the GPUs of a node.
+_RESERVED_BYTES = 16 << 10
 READY, STARTING, STOPPING, FAILED = "ready", "starting", "stopping", "failed"
 
 
@@ -163,7 +168,13 @@ def write_state(run_dir: Path, state: MpsState) -> None:
 
 def _read(path: Path, decoder: "msgspec.json.Decoder[_Content]") -> _Content | None:
     try:
-        return decoder.decode(path.read_bytes())
+        while True:
+            with open(path, "rb") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    continue  # it is being written, so the path leads to the other one by now
+                return decoder.decode(file.read())
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -173,10 +184,33 @@ def _read(path: Path, decoder: "msgspec.json.Decoder[_Content]") -> _Content | N
 
 
 def _write(path: Path, content: Wanted | MpsState) -> None:
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    """Replaces a file; only one process at a time may."""
+    draft, last = path.with_name(f"{path.name}.next"), path.with_name(f"{path.name}.last")
+    text = msgspec.json.encode(content) + b"\n"
     try:
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        draft.write_bytes(msgspec.json.encode(content) + b"\n")
+        if last.exists():  # of a writer that was killed here
+            last.unlink() if draft.exists() else last.replace(draft)
+        _fill(draft, text.ljust(_RESERVED_BYTES))  # blanks are no part of the JSON
+        if path.exists():
+            os.link(path, last)
+        else:
+            shutil.copyfile(draft, last)  # so that there are two from the start
         draft.replace(path)
+        last.replace(draft)
     except OSError as error:
         raise MpsError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _fill(path: Path, text: bytes) -> None:
+    """Writes a file, into the blocks that it has unless somebody still reads it."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o644), "r+b") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            path.unlink()
+            _fill(path, text)
+            return
+        file.write(text)
+        file.truncate()
