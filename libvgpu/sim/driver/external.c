@@ -40,7 +40,7 @@ static CUresult import_file(int descriptor, struct driver_device *device, uint64
     uint64_t charged_bytes = memory_round(bytes);
     REFUSE_IF(memory_charge(device, charged_bytes) != 0, CUDA_ERROR_OUT_OF_MEMORY);
     file.descriptor =
-        shareable_file_duplicate(&file); /* an import that fails leaves the caller's open */
+        shareable_file_reopen(&file); /* an import that fails leaves the caller's open */
     pthread_mutex_lock(&vmm_mutex);
     *physical = file.descriptor < 0
                     ? NULL

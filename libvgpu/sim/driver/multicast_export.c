@@ -67,7 +67,7 @@ static struct physical *import_locked(struct shareable_file *file, uint64_t byte
                                       .requestedHandleTypes =
                                           CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR};
     struct multicast *multicast = calloc(1, sizeof *multicast);
-    file->descriptor = shareable_file_duplicate(file); /* the given one is the caller's */
+    file->descriptor = shareable_file_reopen(file); /* the given one is the caller's */
     if (multicast && file->descriptor >= 0 && multicast_attach(multicast, file, bytes)) {
         struct physical *physical = physical_make_locked(NULL, bytes, &none, file);
         if (physical) {

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -45,9 +46,14 @@ bool shareable_file_ours(const struct shareable_file *file)
            seen.filesystem == file->filesystem && seen.inode == file->inode;
 }
 
-int shareable_file_duplicate(const struct shareable_file *file)
+int shareable_file_reopen(const struct shareable_file *file)
 {
-    return shareable_file_ours(file) ? fcntl(file->descriptor, F_DUPFD_CLOEXEC, 0) : -1;
+    char path[64];
+    if (!shareable_file_ours(file))
+        return -1;
+    snprintf(path, sizeof path, "/proc/self/fd/%d", file->descriptor);
+    int descriptor = open(path, O_RDWR | O_CLOEXEC);
+    return descriptor >= 0 ? descriptor : fcntl(file->descriptor, F_DUPFD_CLOEXEC, 0);
 }
 
 void shareable_file_close(struct shareable_file *file)

@@ -36,8 +36,10 @@ struct shareable_record {
 bool shareable_file_create(struct shareable_file *file, uint64_t bytes);
 bool shareable_file_adopt(struct shareable_file *file, int descriptor); /* fills in what it names */
 bool shareable_file_ours(const struct shareable_file *file);
-/* A new descriptor of it, closed by an exec as all of the driver's; -1: none is to be had. */
-int shareable_file_duplicate(const struct shareable_file *file);
+/* Opens it once more, closed by an exec as all of the driver's; -1: cannot be. Who exports a piece gives away
+ * an open file of its own each time, as a real driver does, and who imports keeps none that was given: so
+ * locks on that end with the last copy of its descriptor. */
+int shareable_file_reopen(const struct shareable_file *file);
 void shareable_file_close(struct shareable_file *file);
 
 bool shareable_record_write(const struct shareable_file *file, uint32_t kind,

@@ -51,7 +51,7 @@ CUresult cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHan
                      ? CUDA_ERROR_UNKNOWN /* the program closed what was not its own */
                  : physical->multicast ? CUDA_SUCCESS
                                        : make_shared_locked(physical);
-    int descriptor = result == CUDA_SUCCESS ? shareable_file_duplicate(&physical->file) : -1;
+    int descriptor = result == CUDA_SUCCESS ? shareable_file_reopen(&physical->file) : -1;
     pthread_mutex_unlock(&vmm_mutex);
     if (result != CUDA_SUCCESS)
         return result;
@@ -79,7 +79,7 @@ static struct physical *import_locked(int descriptor, struct driver_device *devi
     struct shareable_file file;
     if (!shareable_file_adopt(&file, descriptor))
         return NULL;
-    file.descriptor = shareable_file_duplicate(&file); /* the given one is the caller's */
+    file.descriptor = shareable_file_reopen(&file); /* the given one is the caller's */
     if (file.descriptor < 0)
         return NULL;
     struct physical *physical = physical_make_locked(device, record->bytes, &properties, &file);

@@ -7,7 +7,7 @@ import pytest
 
 from libvgpu.sim import PROFILES, Machine
 from support.sim.programs import run, said_in
-from support.sim.sharing import GRANULE, SERVE, hand_over, pair
+from support.sim.sharing import GRANULE, SERVE, Program, ending, hand_over, pair
 
 
 def used_granules(machine: Machine) -> int:
@@ -204,6 +204,35 @@ def test_a_descriptor_carries_a_piece_to_another_process(machine: Machine, tmp_p
         assert used_granules(machine) == 2
         assert importer.ask("unmap(p, 2)") == 0
         assert used_granules(machine) == 0
+
+
+LOCKS = """
+import fcntl, struct
+def locks(descriptor, operation, kind):
+    asked = struct.pack("hh4xqqi4x", kind, os.SEEK_SET, 1 << 40, 1, 0)
+    return struct.unpack("hh4xqqi4x", fcntl.fcntl(descriptor, operation, asked))[0]
+def lock(descriptor): return locks(descriptor, fcntl.F_OFD_SETLK, fcntl.F_RDLCK)
+def is_locked(descriptor):
+    return locks(descriptor, fcntl.F_OFD_GETLK, fcntl.F_WRLCK) != fcntl.F_UNLCK
+def export(): return check(cuda.cuMemExportToShareableHandle(handle, POSIX, 0))
+"""
+
+
+def test_what_an_export_opened_ends_with_its_descriptors(machine: Machine, tmp_path: Path) -> None:
+    with ending(Program(machine, LOCKS), Program(machine)) as (exporter, importer):
+        exporter.ask("put('handle', create(exported=True))")
+        exporter.ask("put('fd', export())")
+        exporter.ask("put('other', export())")
+        exporter.ask("lock(fd)")
+        assert exporter.ask("is_locked(other)") is True  # another open file of the same memory
+        hand_over(exporter, importer, "fd", tmp_path / "line")
+        taken = "cuda.cuMemImportFromShareableHandle(given, POSIX)"
+        importer.ask(f"put('taken', check({taken}))")
+
+        exporter.ask("os.close(fd)")
+        assert exporter.ask("is_locked(other)") is True  # the importer has a copy
+        importer.ask("os.close(given)")
+        assert exporter.ask("is_locked(other)") is False
 
 
 def test_a_piece_imported_twice_is_one(machine: Machine, tmp_path: Path) -> None:
