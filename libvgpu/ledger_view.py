@@ -14,7 +14,7 @@ from typing import Any
 from ._native import ffi, lib
 from .errors import RegionBusyError, RegionError
 from .region import usage_bytes
-from .usage import PROBE_SECONDS, is_slot_held, opened, text_of
+from .usage import PROBE_SECONDS, is_piece_held, is_slot_held, opened, piece_bytes, text_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,14 +73,18 @@ def read_ledger(directory: Path) -> Ledger:
             for index in range(header.device_capacity)
         ]
         processes = set()
-        for slot in range(min(header.hi_slot, lib.VGPU_SLOT_COUNT)):
+        slots = range(min(header.hi_slot, lib.VGPU_SLOT_COUNT))
+        for slot in sorted(slots, key=lambda slot: int(lib.usage_slot(copy, slot).pieces_device)):
             row = lib.usage_slot(copy, slot)
             if row.gen % 2 == 0:
                 continue
             if time.monotonic() <= give_up_at and not is_slot_held(descriptor, slot):
                 for index in range(header.device_capacity):
                     used[index] -= int(lib.usage_slot_device(copy, slot, index).bytes)
-            elif not (row.shared_key[0] or row.shared_key[1]):
+            elif row.pieces_device:
+                if row.pieces_device <= header.device_capacity:
+                    used[row.pieces_device - 1] -= _let_go_bytes(copy, descriptor, slot, give_up_at)
+            else:
                 named = int(row.pid), int(row.pid_namespace), int(row.start_time_ticks)
                 processes.add(LedgerProcess(*named))
         rows = [lib.usage_device(copy, index) for index in range(header.device_capacity)]
@@ -91,6 +95,16 @@ def read_ledger(directory: Path) -> Ledger:
         tuple(map(_context_bytes, rows)),
         tuple(map(_block_bytes, rows)),
         text_of(header.allocation_id),
+    )
+
+
+def _let_go_bytes(copy: Any, descriptor: int, slot: int, give_up_at: float) -> int:
+    """Returns the bytes of a slot's shared pieces that no living process holds."""
+    row = lib.usage_slot_device(copy, slot, lib.usage_slot(copy, slot).pieces_device - 1)
+    return sum(
+        piece_bytes(row.pieces[at])
+        for at in range(lib.VGPU_SLOT_PIECES)
+        if time.monotonic() <= give_up_at and not is_piece_held(descriptor, slot, at)
     )
 
 

@@ -82,17 +82,17 @@ class DeviceUsage:
 
 @dataclass(frozen=True, slots=True)
 class ProcessUsage:
-    """One process that uses a GPU, or one piece of memory that several hold.
+    """One process that uses a GPU, or pieces of memory of one that several may hold.
 
     Attributes:
         slot: its place in the file.
-        pid: of the process, or of the piece's maker, as that sees itself (its PID namespace).
+        pid: of the process, or of the pieces' maker, as that sees itself (its PID namespace).
         start_time_ticks: of that process.
         command: of that process.
-        alive: whether its bytes are taken: it lives, or is ``ended``; for a piece: whether any
-            process still holds it.
+        alive: whether its bytes are taken: it lives, or is ``ended``; for pieces: whether any
+            process still holds one of them.
         ended: it has ended, and children that it forked keep its memory in the GPU.
-        shared: whether it is a piece of memory.
+        shared: whether it is pieces of memory.
         devices: what it has of each GPU.
         mps_thread_percentage: what MPS holds it to on its first GPU since it began; 0 not known.
         mps_pinned_mib: the same for pinned memory.
@@ -189,6 +189,19 @@ def _is_locked(descriptor: int, slot: int, which: int) -> bool:
     return bool(lib.life_is_held(descriptor, lib.VGPU_LOCK_BASE + 2 * slot + which))
 
 
+def is_piece_held(descriptor: int, slot: int, at: int) -> bool:
+    """Tells whether a process holds that piece of a slot for shared memory."""
+    return bool(
+        lib.life_is_held(descriptor, lib.VGPU_LOCK_PIECES + lib.VGPU_PIECE_LOCKS * slot + 1 + at)
+    )
+
+
+def piece_bytes(piece: Any) -> int:
+    """Returns what a shared piece takes; 0 where there is none."""
+    held = int(piece.bytes & ((1 << lib.VGPU_PIECE_KIND_AT) - 1))
+    return min(held, int(lib.LEDGER_MAX_BYTES))
+
+
 def _decode(path: Path, descriptor: int) -> ContainerUsage:
     status = os.fstat(descriptor)
     if not stat.S_ISREG(status.st_mode):
@@ -237,8 +250,13 @@ def _process(
         start_time_ticks=_bounded(row.start_time_ticks),
         command=text_of(row.command),
         alive=alive,
-        shared=bool(row.shared_key[0] or row.shared_key[1]),
-        devices=tuple(_device(copy, slot, index, each) for index, each in enumerate(windows)),
+        shared=bool(row.pieces_device),
+        devices=tuple(
+            _pieces(copy, slot, index, row.pieces_device == index + 1)
+            if 0 < row.pieces_device <= len(windows)
+            else _device(copy, slot, index, each)
+            for index, each in enumerate(windows)
+        ),
         mps_thread_percentage=int(row.mps_thread_percentage),
         mps_pinned_mib=int(row.mps_pinned_mib),
         unknown_entries=min(row.unknown_entries, lib.VGPU_NOTED_ENTRIES),
@@ -246,6 +264,30 @@ def _process(
         noted_entry=_entry_name(row.noted_entry),
         generation=_bounded(row.gen),
         ended=ended,
+    )
+
+
+def _pieces(copy: Any, slot: int, index: int, is_theirs: bool) -> DeviceUsage:
+    """Returns what a slot for pieces of shared memory says; they are of one device."""
+    row = lib.usage_slot_device(copy, slot, index)
+    kinds = dict.fromkeys(KIND_NAMES, 0)
+    for piece in row.pieces if is_theirs else ():
+        kind = min(piece.bytes >> lib.VGPU_PIECE_KIND_AT, lib.VGPU_KIND_COUNT - 1)
+        kinds[KIND_NAMES[kind]] += piece_bytes(piece)
+    return DeviceUsage(
+        device_index=index,
+        used_bytes=min(row.bytes, lib.LEDGER_MAX_BYTES),
+        kind_bytes=kinds,
+        peak_bytes=min(row.bytes, lib.LEDGER_MAX_BYTES),
+        launches=0,
+        gpu_time_ns=0,
+        held_ns=0,
+        windows=0,
+        delay_counts=(0,) * lib.VGPU_DELAY_BUCKETS,
+        is_estimated=False,
+        share_percent=0,
+        refused_count=0,
+        last_refusal=None,
     )
 
 

@@ -1,5 +1,5 @@
-/* Joining and leaving a piece of memory that several processes hold (slot_join_shared and
- * slot_leave_shared of slot.c). */
+/* Coming to a slot for pieces of memory that several processes hold, and leaving it, with one piece
+ * (slot_piece_join and slot_piece_leave of slot_pieces.c). */
 #include <string.h>
 
 #include "model.h"

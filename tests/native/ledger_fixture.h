@@ -50,7 +50,7 @@ static inline struct fixture fixture_make(uint64_t limit_bytes, int (*is_held)(v
     usage_format(fixture.usage, 1, "test");
     limits_format(fixture.limits, 1);
     fixture_set_limit(&fixture, limit_bytes);
-    fixture.ledger = (struct ledger){fixture.usage, fixture.limits, 0, is_held, NULL};
+    fixture.ledger = (struct ledger){fixture.usage, fixture.limits, 0, is_held, NULL, NULL};
     return fixture;
 }
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "ledger_fixture.h"
-#include "slice/slot.h"
+#include "slice/slot_pieces.h"
 
 struct slots {
     const char *path;
@@ -34,6 +34,7 @@ static inline struct slots slots_make(const char *path, uint64_t limit_bytes)
     usage_format(slots.fixture.usage, 1, "test");
     slots.fixture.ledger.usage = slots.fixture.usage;
     slots.fixture.ledger.is_held_context = (void *)path;
+    slots.fixture.ledger.reclaim = slot_pieces_reclaim;
     slots_enter(&slots);
     return slots;
 }
@@ -43,32 +44,27 @@ static inline uint64_t slots_used(struct slots *slots)
     return ledger_used_bytes(&slots->fixture.ledger);
 }
 
-/* As shared_memory.c does it: charged twice for an instant. False: there is no slot. */
-static inline bool slots_export(struct slots *slots, struct slot *piece, const uint64_t key[2],
+/* False: there is no place. */
+static inline bool slots_export(struct slots *slots, struct held_piece *piece, uint64_t key,
                                 uint64_t bytes)
 {
-    if (slot_claim_shared(piece, slots->path, slots->fixture.usage, slots->fixture.limits, key))
-        return false;
-    ledger_force(&slots->fixture.ledger, piece->index, bytes);
-    return true;
+    return slot_piece_make(piece, &slots->fixture.ledger, key, VGPU_KIND_VMM, bytes) == 0;
 }
 
-static inline uint64_t slots_join(struct slots *slots, struct slot *piece, const uint64_t key[2])
+static inline uint64_t slots_join(struct slots *slots, struct held_piece *piece, uint64_t key)
 {
-    uint32_t device;
-    return slot_join_shared(piece, slots->path, slots->fixture.usage, slots->fixture.limits, key,
-                            &device);
+    return slot_piece_join(piece, &slots->fixture.ledger, key);
 }
 
-static inline void slots_leave(struct slots *slots, struct slot *piece)
+static inline void slots_leave(struct slots *slots, struct held_piece *piece)
 {
-    slot_leave_shared(piece, slots->path, slots->fixture.usage, slots->fixture.limits, 0);
+    slot_piece_leave(piece, &slots->fixture.ledger);
 }
 
 /* What a holder that dies does: its locks go, and nothing else. */
-static inline void slots_vanish(struct slot *piece)
+static inline void slots_vanish(const struct slot *slot)
 {
-    munmap(piece->life_page, 4096);
+    munmap(slot->life_page, 4096);
 }
 
 /* The kernel lets go of the locks of the dead with the last user of their memory map. Whoever reads

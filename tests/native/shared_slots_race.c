@@ -16,7 +16,7 @@
 
 struct held {
     uint64_t key; /* 0: none; its low 12 bits are the piece's bytes */
-    struct slot slot;
+    struct held_piece piece;
 };
 
 struct seat {
@@ -67,21 +67,20 @@ static void operate(struct slots *slots, struct seat *seat, unsigned int *seed)
         if (ledger_reserve(ledger, slots->own.index, seat->own_bytes, &refusal) != 0)
             seat->own_bytes = 0;
     } else if (held->key != 0) {
-        slots_leave(slots, &held->slot);
+        slots_leave(slots, &held->piece);
         held->key = 0;
     } else if (what < 9) {
         uint64_t key = atomic_fetch_add(&board->next_key, 1) << 12 | (1 + rand_r(seed) % 4000);
-        uint64_t pair[2] = {key, 1};
-        if (slots_export(slots, &held->slot, pair, bytes_of(key))) {
+        if (slots_export(slots, &held->piece, key, bytes_of(key))) {
             held->key = key;
             atomic_store(cell, key);
         }
     } else {
-        uint64_t pair[2] = {atomic_load(cell), 1};
-        uint64_t bytes = pair[0] != 0 ? slots_join(slots, &held->slot, pair) : 0;
-        CHECK(bytes == 0 || bytes == bytes_of(pair[0]), "joined %llu bytes of another piece",
+        uint64_t key = atomic_load(cell);
+        uint64_t bytes = key != 0 ? slots_join(slots, &held->piece, key) : 0;
+        CHECK(bytes == 0 || bytes == bytes_of(key), "joined %llu bytes of another piece",
               (unsigned long long)bytes);
-        held->key = bytes > 0 ? pair[0] : 0;
+        held->key = bytes > 0 ? key : 0;
     }
     atomic_fetch_add(&seat->operations, 1);
 }

@@ -2,11 +2,13 @@
  * another process joins the piece of memory that the victim is about to reap, claim, join or leave;
  * then the victim goes on, or is killed. Whoever joined must hold every byte of the piece.
  *
- *   shared_slots_step FILE reap|leave|claim|join|alive STRIDE
+ *   shared_slots_step FILE reap|leave|beside|claim|join|alive|make STRIDE
  *
  * reap, leave: the victim reaps a piece that nobody holds, or is the last to leave it
+ * beside       it is the last to leave it, and the tester holds another piece of the slot
  * claim        it claims a slot, and finds the piece's the first that is free
- * join, alive  it joins a piece that nobody holds, or that the tester holds */
+ * join, alive  it joins a piece that nobody holds, or that the tester holds
+ * make         it makes the piece, in a slot where it has another one */
 #include <signal.h>
 #include <sys/ptrace.h>
 
@@ -15,6 +17,8 @@
 #define LIMIT_BYTES 1000003u
 #define OWN_BYTES 400u
 #define PIECE_BYTES 5000u
+#define OTHER_BYTES 70u
+#define OTHER (1ull << 40) /* the key of a second piece has it */
 
 static const char *mode;
 
@@ -23,17 +27,21 @@ static bool is(const char *name)
     return strcmp(mode, name) == 0;
 }
 
-static void victim_work(struct slots *slots, const uint64_t key[2], uint32_t index, uint64_t gen)
+static void victim_work(struct slots *slots, uint64_t key, uint32_t index, uint64_t gen)
 {
-    struct slot piece;
-    if (is("leave"))
+    struct held_piece piece, other;
+    if (is("make"))
+        CHECK(slots_export(slots, &other, key | OTHER, OTHER_BYTES), "the victim cannot make one");
+    if (is("leave") || is("beside"))
         CHECK(slots_join(slots, &piece, key) == PIECE_BYTES, "the victim cannot join");
     ptrace(PTRACE_TRACEME, 0, 0, 0);
     raise(SIGSTOP);
     if (is("reap"))
         ledger_reap(&slots->fixture.ledger, index, gen);
-    else if (is("leave"))
+    else if (is("leave") || is("beside"))
         slots_leave(slots, &piece);
+    else if (is("make"))
+        slots_export(slots, &piece, key, PIECE_BYTES);
     else if (is("claim"))
         slots_enter(slots);
     else
@@ -70,22 +78,27 @@ static void finish(pid_t pid, bool killed)
 static int once(struct slots *slots, long steps, bool killed)
 {
     static uint64_t number;
-    uint64_t key[2] = {++number, 1};
-    struct slot piece, joined;
+    uint64_t key = ++number;
+    struct held_piece piece, joined, other;
+    uint64_t beside_bytes = is("beside") ? OTHER_BYTES : 0;
     char when[64];
     int status;
     snprintf(when, sizeof when, "%s, %ld steps, %s", mode, steps, killed ? "killed" : "going on");
-    CHECK(slots_export(slots, &piece, key, PIECE_BYTES), "export");
-    uint64_t gen = usage_slot(slots->fixture.usage, piece.index)->gen;
-    if (!is("leave") && !is("alive"))
-        slots_vanish(&piece);
+    CHECK(slots_export(slots, &piece, is("make") ? key | 2 * OTHER : key, PIECE_BYTES), "export");
+    if (is("beside"))
+        CHECK(slots_export(slots, &other, key | OTHER, OTHER_BYTES) &&
+                  other.slot.index == piece.slot.index,
+              "no piece of the same slot");
+    uint64_t gen = usage_slot(slots->fixture.usage, piece.slot.index)->gen;
+    if (!is("leave") && !is("beside") && !is("alive"))
+        slots_vanish(&piece.slot);
     pid_t pid = fork();
     CHECK(pid >= 0, "fork");
     if (pid == 0)
-        victim_work(slots, key, piece.index, gen);
+        victim_work(slots, key, piece.slot.index, gen);
     CHECK(waitpid(pid, &status, 0) == pid && WIFSTOPPED(status), "start");
-    if (is("leave"))
-        slots_vanish(&piece);
+    if (is("leave") || is("beside"))
+        slots_vanish(&piece.slot);
     int alive = step(pid, steps);
     uint64_t bytes = slots_join(slots, &joined, key);
     CHECK(bytes == 0 || bytes == PIECE_BYTES, "%s: joined %llu bytes", when,
@@ -95,11 +108,14 @@ static int once(struct slots *slots, long steps, bool killed)
         finish(pid, killed);
     if (is("alive"))
         slots_leave(slots, &piece); /* one holder is left */
-    slots_fill(slots, LIMIT_BYTES, OWN_BYTES + bytes, when);
+    slots_fill(slots, LIMIT_BYTES, OWN_BYTES + beside_bytes + bytes, when);
     if (bytes > 0)
         slots_leave(slots, &joined);
-    CHECK(slots_used(slots) == OWN_BYTES || bytes == 0, "%s: left, used %llu", when,
+    CHECK(slots_used(slots) == OWN_BYTES + beside_bytes || bytes == 0, "%s: left, used %llu", when,
           (unsigned long long)slots_used(slots));
+    slots_fill(slots, LIMIT_BYTES, OWN_BYTES + beside_bytes, when);
+    if (is("beside"))
+        slots_leave(slots, &other);
     slots_fill(slots, LIMIT_BYTES, OWN_BYTES, when);
     return alive;
 }

@@ -23,7 +23,10 @@
 
 #include <stdint.h>
 
-#define VGPU_LAYOUT_VERSION 1
+/* 2: slots of `usage` for up to seven shared pieces. In files of version 1 each has one, and `pieces_device` is
+ * a random number, so it names no device. */
+#define VGPU_LAYOUT_VERSION 2
+#define VGPU_OLDEST_LAYOUT_VERSION 1
 #define VGPU_LIMITS_MAGIC 0x53494d494c554756 /* "VGULIMIS" as bytes */
 #define VGPU_USAGE_MAGIC 0x4547415355554756  /* "VGUUSAGE" as bytes */
 #define VGPU_UUID_BYTES 64
@@ -38,6 +41,15 @@
 #define VGPU_LOCK_BASE 0x10000000000
 #define VGPU_LOCK_CLAIM 0
 #define VGPU_LOCK_LIFE 1
+
+/* Behind them those of slots for pieces of memory: one of the slot, then one of each piece for all who
+ * hold it (slot_pieces.h). */
+#define VGPU_LOCK_PIECES 0x10000000400
+#define VGPU_PIECE_LOCKS 16 /* a slot */
+
+/* How many pieces of memory one slot stands for. */
+#define VGPU_SLOT_PIECES 7
+#define VGPU_PIECE_KIND_AT 56
 
 /* enum values as plain integers, since they are stored in files */
 #define VGPU_FAMILY_VGPU 1
@@ -177,8 +189,8 @@ struct vgpu_usage_device {
     uint64_t context_measured_ns; /* CLOCK_MONOTONIC, VGPU_CONTEXT_ROUGH; 0: not measured yet */
 };
 
-/* One per process, and one per shared piece of memory. gen: even = free and clean, odd = in use or
- * its last user died. */
+/* One per process, and one for several pieces of memory that it shares. gen: even = free and clean,
+ * odd = in use or its last user died. */
 struct vgpu_usage_slot {
     uint64_t gen;
     /* entry_notes.h: how many names the driver answered with what hooks.def does not know. */
@@ -190,22 +202,36 @@ struct vgpu_usage_slot {
     uint64_t start_time_ticks; /* field 22 of /proc/self/stat: tells a reused pid */
     uint64_t attached_ns;      /* CLOCK_REALTIME */
     char command[16];          /* comm, NUL-terminated */
-    /* 0: a process. Else a piece of memory that several processes may hold (slot.h): the slot is in
-     * use as long as any of them lives; pid and command are its maker's. */
-    uint64_t shared_key[2];
+    /* 0: a process. Else 1 + the device of pieces of memory that several processes may hold
+     * (slot_pieces.h): the slot is in use as long as any of them lives; pid and command are of who made
+     * the pieces. */
+    uint64_t pieces_device;
+    uint8_t reserved[8];
     /* What MPS holds this process to on its first device, since it called cuInit; 0: nothing. */
     uint32_t mps_thread_percentage;
     uint32_t mps_pinned_mib;
+};
+
+/* A piece of memory that several processes may hold. */
+struct vgpu_usage_piece {
+    uint64_t key;
+    uint64_t bytes; /* and from VGPU_PIECE_KIND_AT on VGPU_KIND_*; 0: there is none */
 };
 
 /* One per process and device. Only `bytes` and `count` are written by others than the owner. */
 struct vgpu_usage_slot_device {
     uint64_t bytes; /* ledger.h: W; 16-aligned */
     uint64_t count;
-    uint16_t delay_counts[VGPU_DELAY_BUCKETS]; /* delay.h: how long launches were held back */
-    uint64_t windows;                          /* of the arbiter, in which this process launched */
-    uint64_t books;                            /* VGPU_BOOKS_* */
-    uint64_t kind_bytes[8];                    /* by VGPU_KIND_*; plain is the rest of `bytes` */
+    union {
+        struct {
+            uint16_t
+                delay_counts[VGPU_DELAY_BUCKETS]; /* delay.h: how long launches were held back */
+            uint64_t windows;       /* of the arbiter, in which this process launched */
+            uint64_t books;         /* VGPU_BOOKS_* */
+            uint64_t kind_bytes[8]; /* by VGPU_KIND_*; plain is the rest of `bytes` */
+        };
+        struct vgpu_usage_piece pieces[VGPU_SLOT_PIECES]; /* of a slot for pieces of this device */
+    };
     uint64_t peak_bytes;
     uint64_t launches;
     uint64_t gpu_time_ns; /* charged GPU time, corrected by measurement */
@@ -260,6 +286,7 @@ VGPU_AT(vgpu_usage_slot, pid, 64);
 VGPU_SIZE(vgpu_usage_slot_device, 256);
 VGPU_AT(vgpu_usage_slot_device, delay_counts, 16);
 VGPU_AT(vgpu_usage_slot_device, kind_bytes, 64);
+VGPU_AT(vgpu_usage_slot_device, peak_bytes, 128);
 VGPU_AT(vgpu_usage_slot_device, in_flight_ns, 168);
 VGPU_AT(vgpu_usage_slot_device, refused_asked_bytes, 192);
 #endif

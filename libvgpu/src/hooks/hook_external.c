@@ -112,16 +112,14 @@ VGPU_EXPORT CUresult cuImportExternalMemory(CUexternalMemory *memory,
                                             const CUDA_EXTERNAL_MEMORY_HANDLE_DESC *description)
 {
     NEEDS(cuImportExternalMemory);
-    uint64_t key[2];
     if (memory == NULL || description == NULL || region_open() == REGION_NONE)
         return real.cuImportExternalMemory(memory, description);
     struct charge charge = {.device = CHARGE_NONE, .kind = VGPU_KIND_OTHER};
     struct charge_owner *shared = NULL;
     CUDA_EXTERNAL_MEMORY_HANDLE_DESC wanted = *description;
     CUexternalMemory made = NULL;
-    if (wanted.type == CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD &&
-        shared_memory_key_of_descriptor(key, wanted.handle.fd))
-        shared = shared_memory_join(key, &charge);
+    if (wanted.type == CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD)
+        shared = shared_memory_join(shared_memory_key_of_descriptor(wanted.handle.fd), &charge);
     CUresult result = CUDA_SUCCESS;
     if (shared == NULL)
         result = charge_reserve_current(&charge, VGPU_KIND_OTHER, charge_rounded(wanted.size));

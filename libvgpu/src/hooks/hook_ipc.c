@@ -25,7 +25,6 @@ void ipc_after_fork(void)
 /* Moves what the allocation at `address` was charged to a slot that others can join. */
 static void export_piece(CUdeviceptr address, const void *handle, size_t handle_bytes)
 {
-    uint64_t key[2];
     struct allocation found;
     if (!allocation_map_take(SPACE_ADDRESS, address, &found))
         return;
@@ -33,8 +32,8 @@ static void export_piece(CUdeviceptr address, const void *handle, size_t handle_
     if (found.owner == NULL || parent != NULL) { /* else it is shared already */
         uint64_t bytes = parent != NULL ? charge_rounded(found.bytes) : found.bytes;
         struct charge charge = {.device = found.device, .kind = found.kind, .bytes = bytes};
-        shared_memory_key_of_bytes(key, handle, handle_bytes);
-        struct charge_owner *owner = shared_memory_export(&charge, key, parent);
+        struct charge_owner *owner =
+            shared_memory_export(&charge, shared_memory_key_of_bytes(handle, handle_bytes), parent);
         if (owner != NULL && parent != NULL)
             pool_hand_over(parent, bytes);
         else if (owner != NULL)
@@ -76,12 +75,10 @@ struct import {
 
 static struct import import_begin(const void *handle, size_t handle_bytes)
 {
-    uint64_t key[2];
     struct import import = {.charge = {.device = CHARGE_NONE, .kind = VGPU_KIND_OTHER}};
-    if (region_open() == REGION_MAPPED && handle != NULL) {
-        shared_memory_key_of_bytes(key, handle, handle_bytes);
-        import.owner = shared_memory_join(key, &import.charge);
-    }
+    if (region_open() == REGION_MAPPED && handle != NULL)
+        import.owner =
+            shared_memory_join(shared_memory_key_of_bytes(handle, handle_bytes), &import.charge);
     return import;
 }
 

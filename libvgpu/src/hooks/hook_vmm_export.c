@@ -17,7 +17,7 @@
 
 /* The piece that the handle's memory is charged to, moved there if need be; NULL: it is charged to
  * this process, or not at all. */
-static struct charge_owner *shared_of(CUmemGenericAllocationHandle handle, const uint64_t key[2])
+static struct charge_owner *shared_of(CUmemGenericAllocationHandle handle, uint64_t key)
 {
     struct charge charge;
     struct charge_owner *owner = NULL;
@@ -44,18 +44,15 @@ VGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable,
                                                   unsigned long long flags)
 {
     NEEDS(cuMemExportToShareableHandle);
-    uint64_t key[2];
     CUresult result = real.cuMemExportToShareableHandle(shareable, handle, type, flags);
     if (result != CUDA_SUCCESS || shareable == NULL || region_open() != REGION_MAPPED)
         return result;
     if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
-        shared_memory_key_new(key);
-        struct charge_owner *owner = shared_of(handle, key);
+        struct charge_owner *owner = shared_of(handle, shared_memory_key_new());
         if (owner != NULL)
             shared_memory_mark_descriptor(owner, *(int *)shareable);
     } else if (type == CU_MEM_HANDLE_TYPE_FABRIC) {
-        shared_memory_key_of_bytes(key, shareable, FABRIC_HANDLE_BYTES);
-        shared_of(handle, key);
+        shared_of(handle, shared_memory_key_of_bytes(shareable, FABRIC_HANDLE_BYTES));
     }
     return result;
 }
@@ -66,14 +63,13 @@ VGPU_EXPORT CUresult cuMemExportToShareableHandle(void *shareable,
 static struct charge_owner *join(CUmemAllocationHandleType type, void *shareable,
                                  struct charge *charge)
 {
-    uint64_t key[2];
+    uint64_t key = 0;
     if (region_open() != REGION_MAPPED)
         return NULL;
     if (type == CU_MEM_HANDLE_TYPE_FABRIC && shareable != NULL)
-        shared_memory_key_of_bytes(key, shareable, FABRIC_HANDLE_BYTES);
-    else if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR ||
-             !shared_memory_key_of_descriptor(key, (int)(intptr_t)shareable))
-        return NULL;
+        key = shared_memory_key_of_bytes(shareable, FABRIC_HANDLE_BYTES);
+    else if (type == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
+        key = shared_memory_key_of_descriptor((int)(intptr_t)shareable);
     return shared_memory_join(key, charge);
 }
 

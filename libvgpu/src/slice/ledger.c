@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 
 #include "slice/limits_file.h"
 #include "slice/usage_file.h"
@@ -160,6 +161,11 @@ struct note {
     uint64_t count;
 };
 
+static bool reclaim(const struct ledger *ledger, uint32_t slot)
+{
+    return ledger->reclaim != NULL && ledger->reclaim(ledger, slot);
+}
+
 /* True when `other` cannot have held bytes that were anybody's to reclaim; may reap it. */
 static bool is_accounted(const struct ledger *ledger, uint32_t other, const struct note *note)
 {
@@ -171,7 +177,7 @@ static bool is_accounted(const struct ledger *ledger, uint32_t other, const stru
     if (word.low == 0 && word.high == note->count)
         return true;
     if (ledger->is_held(ledger->is_held_context, other))
-        return gen_of(ledger, other) == note->gen;
+        return !reclaim(ledger, other) && gen_of(ledger, other) == note->gen;
     ledger_reap(ledger, other, note->gen);
     return false;
 }
@@ -259,8 +265,11 @@ void ledger_sweep(const struct ledger *ledger)
     uint32_t hi_slot = hi_slot_of(ledger);
     for (uint32_t slot = 0; slot < hi_slot; slot++) {
         uint64_t gen = gen_of(ledger, slot);
-        if (gen % 2 == 1 && word128_load(word_of(ledger, slot)).low != 0 &&
-            !ledger->is_held(ledger->is_held_context, slot))
+        if (gen % 2 == 0 || word128_load(word_of(ledger, slot)).low == 0)
+            continue;
+        if (ledger->is_held(ledger->is_held_context, slot))
+            reclaim(ledger, slot);
+        else
             ledger_reap(ledger, slot, gen);
     }
 }

@@ -39,6 +39,9 @@ struct ledger {
     /* Returns 1 while the process that holds `slot` lives, 0 when it is gone. */
     int (*is_held)(void *context, uint32_t slot);
     void *is_held_context;
+    /* Gives back what the dead had of a slot that others still hold; 1: there was something. NULL: no
+     * slot has more than one user. */
+    int (*reclaim)(const struct ledger *ledger, uint32_t slot);
 };
 
 /* Why a reservation was refused: what stood in the files at that moment. */

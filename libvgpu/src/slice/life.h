@@ -43,6 +43,10 @@ void life_close(const struct life *life);
 /* Ends the locks. */
 void life_end(void *page);
 
+/* Opens the file to ask about several bytes; negative: it cannot be. */
+int life_look(const char *path);
+void life_look_end(int file);
+
 /* Whether any other description has a byte of the file locked; 1 when it cannot be told. */
 int life_is_held(int file, uint64_t at);
 int life_is_held_at(const char *path, uint64_t at);

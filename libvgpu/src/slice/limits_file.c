@@ -42,7 +42,8 @@ int limits_check_header(const void *file, uint64_t file_bytes)
     const struct vgpu_limits_header *header = file;
     if (file_bytes < sizeof *header || header->magic != VGPU_LIMITS_MAGIC)
         return -EINVAL;
-    if (header->layout_version != VGPU_LAYOUT_VERSION)
+    if (header->layout_version < VGPU_OLDEST_LAYOUT_VERSION ||
+        header->layout_version > VGPU_LAYOUT_VERSION)
         return -EPROTO;
     uint32_t capacity = header->device_capacity;
     uint64_t expected = limits_file_bytes(capacity);

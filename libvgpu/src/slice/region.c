@@ -15,8 +15,10 @@
 #include "slice/life.h"
 #include "slice/locks.h"
 #include "slice/mps_limits.h"
+#include "slice/piece_heirs.h"
 #include "slice/slice_files.h"
 #include "slice/slot.h"
+#include "slice/slot_pieces.h"
 #include "slice/usage_file.h"
 
 #define MANAGED_DIRECTORY "/run/vgpu"
@@ -60,6 +62,7 @@ void region_after_fork(void)
     lock_reset(&fork_guard);
     is_claimed = false; /* the slot is the parent's, and its life page did not come along */
     lifeline = (struct lifeline){0}; /* stays open: it keeps the parent's slot */
+    piece_heirs_after_fork();
 }
 
 void region_open_lifeline(void)
@@ -69,11 +72,17 @@ void region_open_lifeline(void)
     guard_leave(cancelling);
 }
 
-/* Under the guard. */
+/* Both under the guard. */
 static void bequeath(const struct slot *slot)
 {
     lifeline_open(&lifeline, usage_path);
     slot_bequeath(&lifeline, slot);
+}
+
+static void bequeath_piece(const struct held_piece *piece)
+{
+    lifeline_open(&lifeline, usage_path);
+    piece_bequeath(&lifeline, piece);
 }
 
 bool region_is_managed(void)
@@ -242,9 +251,17 @@ bool region_ring(uint32_t device)
     return is_heard;
 }
 
+static int reclaim(const struct ledger *ledger, uint32_t slot)
+{
+    int cancelling = guard_enter();
+    int is_more = slot_pieces_reclaim(ledger, slot);
+    guard_leave(cancelling);
+    return is_more;
+}
+
 struct ledger region_ledger(uint32_t device)
 {
-    return (struct ledger){usage_map, limits_map, device, slot_is_held, usage_path};
+    return (struct ledger){usage_map, limits_map, device, slot_is_held, usage_path, reclaim};
 }
 
 uint32_t region_slot(void)
@@ -268,30 +285,38 @@ struct vgpu_usage_device *region_shared(uint32_t device)
     return usage_device(usage_map, device);
 }
 
-bool region_share(struct slot *slot, const uint64_t key[2])
+bool region_piece_make(struct held_piece *piece, uint32_t device, uint64_t key, uint16_t kind,
+                       uint64_t bytes)
 {
+    struct ledger ledger = region_ledger(device);
     int cancelling = guard_enter();
-    int result = slot_claim_shared(slot, usage_path, usage_map, limits_map, key);
+    int result = slot_piece_make(piece, &ledger, key, kind, bytes);
     if (result == 0)
-        bequeath(slot);
+        bequeath_piece(piece);
     guard_leave(cancelling);
     return result == 0;
 }
 
-uint64_t region_join(struct slot *slot, const uint64_t key[2], uint32_t *device)
+uint64_t region_piece_join(struct held_piece *piece, uint64_t key, uint32_t *device)
 {
+    uint64_t bytes = 0;
     int cancelling = guard_enter();
-    uint64_t bytes = slot_join_shared(slot, usage_path, usage_map, limits_map, key, device);
+    for (*device = 0; *device < region_device_count(); ++*device) {
+        struct ledger ledger = region_ledger(*device);
+        if ((bytes = slot_piece_join(piece, &ledger, key)) > 0)
+            break;
+    }
     if (bytes > 0)
-        bequeath(slot);
+        bequeath_piece(piece);
     guard_leave(cancelling);
     return bytes;
 }
 
-void region_leave(struct slot *slot, uint32_t device)
+void region_piece_leave(struct held_piece *piece, uint32_t device)
 {
+    struct ledger ledger = region_ledger(device);
     int cancelling = guard_enter();
-    slot_disinherit(&lifeline, slot);
-    slot_leave_shared(slot, usage_path, usage_map, limits_map, device);
+    piece_disinherit(&lifeline, piece);
+    slot_piece_leave(piece, &ledger);
     guard_leave(cancelling);
 }

@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "slice/ledger.h"
-#include "slice/slot.h"
+#include "slice/slot_pieces.h"
 
 enum region_state {
     REGION_UNKNOWN, /* not looked for yet */
@@ -60,11 +60,12 @@ uint32_t region_slot(void);
 struct vgpu_usage_slot *region_own_slot(void); /* NULL before */
 struct vgpu_usage_slot_device *region_counters(uint32_t device);
 
-/* Pieces of memory that several processes hold (slot.h), under the fork guard. _share says whether
- * a slot was found. */
-bool region_share(struct slot *slot, const uint64_t key[2]);
-uint64_t region_join(struct slot *slot, const uint64_t key[2], uint32_t *device);
-void region_leave(struct slot *slot, uint32_t device);
+/* Pieces of memory that several processes hold (slot_pieces.h), under the fork guard. _make says
+ * whether there was a place. */
+bool region_piece_make(struct held_piece *piece, uint32_t device, uint64_t key, uint16_t kind,
+                       uint64_t bytes);
+uint64_t region_piece_join(struct held_piece *piece, uint64_t key, uint32_t *device);
+void region_piece_leave(struct held_piece *piece, uint32_t device);
 
 /* Makes the device's arbiter look at what this container wants. False when there is none. */
 bool region_ring(uint32_t device);

@@ -10,6 +10,8 @@
 
 #include <stdint.h>
 
+#include "vgpu/contract.h"
+
 struct slot {
     uint32_t index;
     void *life_page; /* keeps the locks (life.h) */
@@ -26,26 +28,18 @@ struct lifeline;
 void slot_bequeath(const struct lifeline *line, const struct slot *slot);
 void slot_disinherit(const struct lifeline *line, const struct slot *slot);
 
-/* ---- pieces of memory that several processes hold ----
- *
- * Such a piece has a slot of its own, to which its bytes are charged. Each process that holds it
- * has read locks on both bytes of the slot, through a description and a page of its own, so that
- * the bytes stay charged until the last of them is gone, in whatever order they end. Who joins a
- * piece that its last holder may just have left moves `gen` and then the ledger's total on, so that
- * no reaper that looked before can still succeed, and looks at the bytes afterwards. */
+/* For slot_pieces.c: claims a slot for pieces of the ledger's device. Its locks are then read locks of
+ * that description. Pieces may take half of the slots: a process without one can be granted nothing. */
+#define SLOTS_OF_PIECES (VGPU_SLOT_COUNT / 2)
+struct ledger;
+struct life;
+int slot_claim_for_pieces(const struct ledger *ledger, const struct life *life, uint32_t *index);
 
-/* Claims a slot for a piece with that key (not 0). The caller charges its bytes to the slot. */
-int slot_claim_shared(struct slot *slot, const char *path, void *usage, const void *limits,
-                      const uint64_t key[2]);
-
-/* Joins the piece with that key. Returns its bytes and the index of their device, 0 when there is
- * no such piece (any more). */
-uint64_t slot_join_shared(struct slot *slot, const char *path, void *usage, const void *limits,
-                          const uint64_t key[2], uint32_t *device);
-
-/* Lets go; the bytes are given back when nobody else holds the piece. */
-void slot_leave_shared(struct slot *slot, const char *path, void *usage, const void *limits,
-                       uint32_t device);
+/* Where a lock of a slot lies. */
+static inline uint64_t slot_byte(uint32_t slot, int which)
+{
+    return VGPU_LOCK_BASE + 2ull * slot + (unsigned)which;
+}
 
 /* For ledger.is_held: `context` is the path of `usage`. Says 1 when it cannot be told, and while
  * children of a process that has ended keep the slot. */

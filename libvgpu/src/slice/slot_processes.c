@@ -18,9 +18,9 @@ static uint64_t bytes_of(const struct ledger *ledger, uint32_t slot)
     return bytes < LEDGER_MAX_BYTES ? bytes : LEDGER_MAX_BYTES;
 }
 
-static bool is_shared_piece(const struct vgpu_usage_slot *row)
+static bool is_of_pieces(const struct vgpu_usage_slot *row)
 {
-    return (row->shared_key[0] | row->shared_key[1]) != 0;
+    return row->pieces_device != 0;
 }
 
 /* True when a slot is in use, and not by the dead. */
@@ -35,7 +35,7 @@ static bool is_in_use(const struct ledger *ledger, uint32_t slot)
 bool slot_processes_look(const struct ledger *ledger, uint32_t slot, struct process *process)
 {
     const struct vgpu_usage_slot *row = usage_slot(ledger->usage, slot);
-    if (row->pid == 0 || is_shared_piece(row) || !is_in_use(ledger, slot))
+    if (row->pid == 0 || is_of_pieces(row) || !is_in_use(ledger, slot))
         return false;
     uint32_t pid = pids_visible(row);
     *process = (struct process){pid != 0 ? pid : PIDS_END + slot, slot, bytes_of(ledger, slot)};
@@ -55,7 +55,7 @@ static uint64_t shared_bytes(const struct ledger *ledger, uint32_t slot)
     uint64_t bytes = 0;
     for (uint32_t other = 0; other < slot_processes_slots(ledger); other++) {
         const struct vgpu_usage_slot *row = usage_slot(ledger->usage, other);
-        if (is_shared_piece(row) && is_made_by(row, maker) && bytes_of(ledger, other) > 0 &&
+        if (is_of_pieces(row) && is_made_by(row, maker) && bytes_of(ledger, other) > 0 &&
             is_in_use(ledger, other))
             bytes += bytes_of(ledger, other);
     }
@@ -74,7 +74,7 @@ uint32_t slot_processes_holding(const struct ledger *ledger, struct process *fou
     uint32_t count = 0;
     for (uint32_t slot = 0; slot < slot_processes_slots(ledger); slot++) {
         struct process *process = &found[count];
-        if (is_shared_piece(usage_slot(ledger->usage, slot)) ||
+        if (is_of_pieces(usage_slot(ledger->usage, slot)) ||
             usage_slot(ledger->usage, slot)->gen % 2 == 0)
             continue;
         uint64_t shared = shared_bytes(ledger, slot);

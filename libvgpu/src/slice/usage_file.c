@@ -40,7 +40,8 @@ int usage_check_header(const void *file, uint64_t file_bytes)
     const struct vgpu_usage_header *header = file;
     if (file_bytes < sizeof *header || header->magic != VGPU_USAGE_MAGIC)
         return -EINVAL;
-    if (header->layout_version != VGPU_LAYOUT_VERSION)
+    if (header->layout_version < VGPU_OLDEST_LAYOUT_VERSION ||
+        header->layout_version > VGPU_LAYOUT_VERSION)
         return -EPROTO;
     uint32_t capacity = header->device_capacity;
     uint64_t expected = usage_file_bytes(capacity);

@@ -86,8 +86,8 @@ MUTANTS = {
         "the newcomer's",
     ),
     "the second look at gen": (
-        "return gen_of(ledger, other) == note->gen;",
-        "return true;",
+        " && gen_of(ledger, other) == note->gen;",
+        ";",
         ("ledger_step.c", "reclaim"),
         "the victim was told -12",
     ),

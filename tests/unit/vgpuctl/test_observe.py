@@ -371,7 +371,7 @@ def test_memory_that_several_processes_hold_is_a_row_marked_by_its_maker(
     tenants += [UsedSlot(directory, 0, 7, b"maker"), UsedSlot(directory, 1, 7, b"maker")]
     tenants[0].uses(0, 64 * MIB)
     tenants[1].uses(0, 32 * MIB)
-    lib.usage_slot(tenants[1].view, 1).shared_key[0] = 1
+    lib.usage_slot(tenants[1].view, 1).pieces_device = 1
 
     rows = process_rows(read_slices(tmp_path))
     assert main(["ps", "--run-dir", str(tmp_path)]) == 0

@@ -303,6 +303,7 @@ void reconcile_look(void)
         __atomic_store_n(&reconcile_due, RECONCILE_NOTHING, __ATOMIC_RELAXED);
         return;
     }
+    shared_memory_look();
     pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancelling);
     if (lock_try(&mutex, LOCK_RECONCILE)) {
         if (region_claim())

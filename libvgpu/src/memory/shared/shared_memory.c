@@ -8,28 +8,26 @@
 #include "driver/log.h"
 #include "memory/pools/pool.h"
 #include "memory/shared/descriptor.h"
-#include "slice/ledger.h"
 #include "slice/locks.h"
 #include "slice/region.h"
-#include "slice/usage_file.h"
 
 #define RECORDS_AT_ONCE 32 /* in one mapping */
 #define KEY_TAGS 3u
 #define KEY_OF_BYTES 1u
 #define KEY_OF_DESCRIPTOR 2u
-#define PLACES 256u /* bytes that a piece's descriptors lock, one each */
-#define PLACE_MASK 0x3fffffffffffff00u
+#define PLACES 256u                    /* bytes that a piece's descriptors lock, one each */
+#define PLACE_MASK 0x3fffffffffffff00u /* of a key: the first of them */
 
 struct shared {
     struct charge_owner owner; /* first */
     struct shared *next;       /* set once */
-    struct slot slot;
-    uint64_t key[2];
+    struct held_piece piece;
+    uint64_t key;
     uint32_t device; /* index in `limits` */
     uint64_t bytes;
     uint32_t users;       /* entries that it owns */
     uint32_t descriptors; /* that were given out */
-    int probe;            /* -1: none */
+    int probe;            /* -1: none; pieces whose descriptors are of one file have one */
     uint64_t probe_identity;
     struct pool *parent;
     bool is_used;
@@ -38,61 +36,72 @@ struct shared {
 static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shared *records;
 static uint64_t held_bytes[VGPU_MAX_DEVICES]; /* atomic */
+static bool is_any_abroad; /* atomic: nobody here uses it, and it has not ended */
 
 /* ---- keys ---- */
 
-/* FNV-1a over the bytes, from two beginnings. */
-static uint64_t digest(uint64_t seed, const unsigned char *at, size_t count)
+/* FNV-1a over the bytes. */
+uint64_t shared_memory_key_of_bytes(const void *handle, size_t count)
 {
+    const unsigned char *at = handle;
+    uint64_t digest = 0xcbf29ce484222325u;
     for (size_t i = 0; i < count; i++)
-        seed = (seed ^ at[i]) * 0x100000001b3u;
-    return seed;
+        digest = (digest ^ at[i]) * 0x100000001b3u;
+    return (digest & ~(uint64_t)KEY_TAGS) | KEY_OF_BYTES;
 }
 
-void shared_memory_key_of_bytes(uint64_t key[2], const void *handle, size_t count)
+uint64_t shared_memory_key_new(void)
 {
-    key[0] = digest(0xcbf29ce484222325u, handle, count);
-    key[1] = (digest(0x9ae16a3b2f90404fu, handle, count) & ~(uint64_t)KEY_TAGS) | KEY_OF_BYTES;
-}
-
-void shared_memory_key_new(uint64_t key[2])
-{
+    uint64_t key;
     /* glibc has had a name for it since 2.25, Linux the call since 3.17 */
-    if (syscall(SYS_getrandom, key, 2 * sizeof *key, 0) != 2 * sizeof *key) {
+    if (syscall(SYS_getrandom, &key, sizeof key, 0) != sizeof key) {
         static uint64_t last; /* a process that gets no random bytes still has its own pid */
-        key[0] = (uint64_t)getpid() << 32 | __atomic_add_fetch(&last, PLACES, __ATOMIC_RELAXED);
-        key[1] = key[0];
+        key = (uint64_t)getpid() << 32 | __atomic_add_fetch(&last, PLACES, __ATOMIC_RELAXED);
     }
-    key[0] &= PLACE_MASK;
-    key[1] = (key[1] & ~(uint64_t)KEY_TAGS) | KEY_OF_DESCRIPTOR;
+    return (key & PLACE_MASK) | KEY_OF_DESCRIPTOR;
 }
 
-bool shared_memory_key_of_descriptor(uint64_t key[2], int descriptor)
+uint64_t shared_memory_key_of_descriptor(int descriptor)
 {
-    if (region_open() != REGION_MAPPED)
-        return false;
-    const struct vgpu_usage_header *header = region_usage();
-    uint32_t hi_slot = __atomic_load_n(&header->hi_slot, __ATOMIC_ACQUIRE);
-    int probe = descriptor_probe(descriptor);
+    struct piece_seen seen;
+    uint32_t at = 0;
+    int probe = region_open() == REGION_MAPPED ? descriptor_probe(descriptor) : -1;
     bool found = false;
-    for (uint32_t i = 0; probe >= 0 && i < hi_slot && i < VGPU_SLOT_COUNT && !found; i++) {
-        const struct vgpu_usage_slot *row = usage_slot(region_usage(), i);
-        key[0] = row->shared_key[0];
-        key[1] = row->shared_key[1];
-        found = (key[1] & KEY_TAGS) == KEY_OF_DESCRIPTOR && key[0] == (key[0] & PLACE_MASK) &&
-                __atomic_load_n(&row->gen, __ATOMIC_ACQUIRE) % 2 == 1 &&
-                descriptor_has_mark(descriptor, probe, key[0], PLACES);
-    }
+    while (probe >= 0 && !found && slot_pieces_next(region_usage(), &at, &seen))
+        found = seen.key == ((seen.key & PLACE_MASK) | KEY_OF_DESCRIPTOR) &&
+                descriptor_has_mark(descriptor, probe, seen.key & PLACE_MASK, PLACES);
     if (probe >= 0)
         close(probe);
-    return found;
+    return found ? seen.key : 0;
 }
 
 /* ---- the end of a piece ---- */
 
+/* A probe of that file that another piece has; -1: none. */
+static int known_probe(const struct shared *shared, uint64_t identity)
+{
+    for (const struct shared *each = records; each != NULL; each = each->next)
+        if (each != shared && each->is_used && each->probe_identity == identity &&
+            descriptor_identity(each->probe) == identity) /* else the program has closed it */
+            return each->probe;
+    return -1;
+}
+
+static void open_probe(struct shared *shared, int descriptor)
+{
+    uint64_t identity = descriptor_identity(descriptor);
+    if (shared->probe >= 0)
+        return;
+    shared->probe = known_probe(shared, identity);
+    if (shared->probe < 0)
+        shared->probe = descriptor_probe(descriptor);
+    shared->probe_identity = identity;
+}
+
 static void close_probe(struct shared *shared)
 {
-    if (shared->probe >= 0 && descriptor_identity(shared->probe) == shared->probe_identity)
+    if (shared->probe >= 0 && known_probe(shared, shared->probe_identity) != shared->probe &&
+        descriptor_identity(shared->probe) == shared->probe_identity)
         close(shared->probe);
     shared->probe = -1;
 }
@@ -103,22 +112,28 @@ static bool is_abroad(const struct shared *shared)
     if (shared->descriptors == 0)
         return false;
     return shared->probe < 0 || descriptor_identity(shared->probe) != shared->probe_identity ||
-           descriptor_is_marked(shared->probe, shared->key[0], PLACES);
+           descriptor_is_marked(shared->probe, shared->key & PLACE_MASK, PLACES);
 }
 
 /* Ends pieces that nobody here uses, under the lock. */
 static void sweep(void)
 {
+    bool is_any = false;
     for (struct shared *each = records; each != NULL; each = each->next) {
-        if (!each->is_used || each->users > 0 || is_abroad(each))
+        if (!each->is_used || each->users > 0)
             continue;
+        if (is_abroad(each)) {
+            is_any = true;
+            continue;
+        }
         close_probe(each);
         if (each->parent != NULL) /* first: what the pool still keeps must not be free meanwhile */
             pool_took_back(each->parent, each->bytes);
-        region_leave(&each->slot, each->device);
+        region_piece_leave(&each->piece, each->device);
         region_add(&held_bytes[each->device], -(int64_t)each->bytes);
         each->is_used = false;
     }
+    __atomic_store_n(&is_any_abroad, is_any, __ATOMIC_RELAXED);
 }
 
 /* The driver is called under it. */
@@ -139,6 +154,12 @@ static void reclaim(int device)
     int cancelling = lock_list();
     sweep();
     unlock_list(cancelling);
+}
+
+void shared_memory_look(void)
+{
+    if (__atomic_load_n(&is_any_abroad, __ATOMIC_RELAXED))
+        reclaim(0);
 }
 
 static void release(struct charge_owner *owner, const struct allocation *allocation)
@@ -187,12 +208,11 @@ static struct shared *spare_record(void)
     return made;
 }
 
-static void fill(struct shared *shared, const uint64_t key[2], uint32_t device, uint64_t bytes,
+static void fill(struct shared *shared, uint64_t key, uint32_t device, uint64_t bytes,
                  struct pool *parent)
 {
     shared->owner.release = release;
-    shared->key[0] = key[0];
-    shared->key[1] = key[1];
+    shared->key = key;
     shared->device = device;
     shared->bytes = bytes;
     shared->users = 1;
@@ -203,23 +223,19 @@ static void fill(struct shared *shared, const uint64_t key[2], uint32_t device, 
     region_add(&held_bytes[device], (int64_t)bytes);
 }
 
-struct charge_owner *shared_memory_export(const struct charge *charge, const uint64_t key[2],
+struct charge_owner *shared_memory_export(const struct charge *charge, uint64_t key,
                                           struct pool *parent)
 {
     if (charge->device < 0 || !region_claim())
         return NULL;
+    uint32_t device = (uint32_t)charge->device;
     int cancelling = lock_list();
     struct shared *shared = spare_record();
-    if (shared != NULL && !region_share(&shared->slot, key))
+    if (shared != NULL &&
+        !region_piece_make(&shared->piece, device, key, charge->kind, charge->bytes))
         shared = NULL;
     if (shared != NULL) {
-        struct ledger ledger = region_ledger((uint32_t)charge->device);
-        struct vgpu_usage_slot_device *counters =
-            usage_slot_device(region_usage(), shared->slot.index, (uint32_t)charge->device);
-        ledger_force(&ledger, shared->slot.index, charge->bytes);
-        usage_count_kind(counters, charge->kind, (int64_t)charge->bytes);
-        counters->peak_bytes = charge->bytes;
-        fill(shared, key, (uint32_t)charge->device, charge->bytes, parent);
+        fill(shared, key, device, charge->bytes, parent);
     }
     unlock_list(cancelling);
     if (shared == NULL) {
@@ -229,14 +245,14 @@ struct charge_owner *shared_memory_export(const struct charge *charge, const uin
     return &shared->owner;
 }
 
-struct charge_owner *shared_memory_join(const uint64_t key[2], struct charge *charge)
+struct charge_owner *shared_memory_join(uint64_t key, struct charge *charge)
 {
     uint32_t device;
-    if (region_open() != REGION_MAPPED)
+    if (key == 0 || region_open() != REGION_MAPPED)
         return NULL;
     int cancelling = lock_list();
     struct shared *shared = spare_record();
-    uint64_t bytes = shared != NULL ? region_join(&shared->slot, key, &device) : 0;
+    uint64_t bytes = shared != NULL ? region_piece_join(&shared->piece, key, &device) : 0;
     if (bytes > 0) {
         fill(shared, key, device, bytes, NULL);
         charge->device = (int)device;
@@ -255,9 +271,8 @@ void shared_memory_mark_descriptor(struct charge_owner *owner, int descriptor)
 {
     struct shared *shared = (struct shared *)owner;
     int cancelling = lock_list();
-    if (shared->probe < 0 && (shared->probe = descriptor_probe(descriptor)) >= 0)
-        shared->probe_identity = descriptor_identity(shared->probe);
-    uint64_t place = shared->key[0], end = place + PLACES - 1;
+    open_probe(shared, descriptor);
+    uint64_t place = shared->key & PLACE_MASK, end = place + PLACES - 1;
     while (place < end && descriptor_is_marked(shared->probe, place, 1))
         place++; /* one that no other process has given out either */
     if (!descriptor_mark(descriptor, place))

@@ -252,6 +252,19 @@ def test_what_was_shared_stays_charged_while_a_child_of_its_last_holder_has_the_
     assert other.ask("agree()") == LIMIT
 
 
+def test_a_child_has_what_its_parent_shared_beside_a_piece_that_it_let_go(part: Slice) -> None:
+    exporter, other = Served(part, PROGRAM), Served(part, PROGRAM)
+    first, second = (exporter.ask(f"allocate({size})") for size in (4 * MIB, PIECE))
+    exporter.ask(f"[export({first}), export({second}), free({first})]")
+    child = exporter.ask(FORK)
+
+    exporter.kill()
+
+    assert other.ask(f"code(driver.cuMemAlloc({LIMIT - PIECE} + 1))") == 2
+    os.kill(child, signal.SIGKILL)
+    wait_until(lambda: other.ask(f"code(driver.cuMemAlloc({LIMIT}))") == 0, "the child has ended")
+
+
 def test_a_child_shares_nothing_of_its_parents(part: Slice) -> None:
     exporter, importer = Served(part, PROGRAM), Served(part, PROGRAM)
     address = exporter.ask(f"allocate({PIECE})")

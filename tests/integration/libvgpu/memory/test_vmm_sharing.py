@@ -61,6 +61,20 @@ def test_released_memory_stays_charged_while_a_descriptor_of_it_is_open(
     assert exporter.ask("agree()") == PIECE
 
 
+def test_memory_whose_descriptor_is_closed_after_its_release_is_given_back_at_a_quiet_moment(
+    part: Slice,
+) -> None:
+    exporter, other = Served(part, PROGRAM), Served(part, PROGRAM)
+    at = exporter.ask(f"create({PIECE})")
+    descriptor = exporter.ask(f"export({at})")
+
+    exporter.ask(f"[release({at}), os.close({descriptor})]")  # in this order, as PyTorch does
+    exporter.ask("code(driver.cuLibraryUnload(driver.CUlibrary(0)))")  # a look is due at once
+    exporter.ask("code(driver.cuMemGetInfo())")
+
+    assert other.ask(f"allocate({LIMIT})") == 0
+
+
 def test_memory_of_another_container_is_charged_when_it_is_mapped(
     machine: Machine, part: Slice, slice_of: SliceOf, tmp_path: Path
 ) -> None:

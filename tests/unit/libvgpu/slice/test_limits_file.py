@@ -209,3 +209,34 @@ def test_a_name_that_is_too_long_leaves_nothing_behind(tmp_path: Path) -> None:
         create(tmp_path / "slice", limits)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def as_version(path: Path, number: int) -> None:
+    image = bytearray(path.read_bytes())
+    head = ffi.from_buffer("unsigned char[]", image, require_writable=True)
+    ffi.cast("struct vgpu_limits_header *", head).layout_version = number
+    path.chmod(0o644)
+    path.write_bytes(image)
+
+
+def test_a_file_of_the_last_layout_is_changed_as_it_is(tmp_path: Path) -> None:
+    create(tmp_path / "slice", ONE)
+    as_version(tmp_path / "slice/limits", lib.VGPU_LAYOUT_VERSION - 1)
+    changed = dataclasses.replace(
+        ONE, devices=(dataclasses.replace(ONE.devices[0], core_percent=30),)
+    )
+
+    write_limits(tmp_path / "slice", changed)
+
+    assert read_limits(tmp_path / "slice").limits.devices[0].core_percent == 30
+    head = ffi.from_buffer("unsigned char[]", (tmp_path / "slice/limits").read_bytes())
+    version = ffi.cast("struct vgpu_limits_header *", head).layout_version
+    assert version == lib.VGPU_LAYOUT_VERSION - 1
+
+
+def test_a_file_of_a_later_layout_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    create(tmp_path / "slice", ONE)
+    as_version(tmp_path / "slice/limits", lib.VGPU_LAYOUT_VERSION + 1)
+
+    with pytest.raises(RegionError, match="of another layout version: Protocol error"):
+        read_limits(tmp_path / "slice")

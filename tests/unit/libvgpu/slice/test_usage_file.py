@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -65,6 +66,66 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
         read_usage(tmp_path / "slice")
     with pytest.raises(RegionError, match="damaged"):
         read_ledger(tmp_path / "slice")
+
+
+def edited(directory: Path, edit: Callable[[Any], None]) -> Path:
+    """Makes a slice whose `usage` is changed by ``edit``, and returns its directory."""
+    create(directory, LIMITS)
+    image = bytearray((directory / "usage").read_bytes())
+    file = ffi.from_buffer("unsigned char[]", image)
+    ffi.cast("struct vgpu_usage_header *", file).hi_slot = 1
+    edit(file)
+    (directory / "usage").write_bytes(image)
+    return directory
+
+
+def as_version(number: int) -> Callable[[Any], None]:
+    def edit(file: Any) -> None:
+        ffi.cast("struct vgpu_usage_header *", file).layout_version = number
+
+    return edit
+
+
+@pytest.mark.parametrize("read", [read_usage, read_ledger])
+@pytest.mark.parametrize("number", [0, lib.VGPU_LAYOUT_VERSION + 1])
+def test_a_file_of_another_layout_is_refused(
+    tmp_path: Path, number: int, read: Callable[[Path], object]
+) -> None:
+    directory = edited(tmp_path / "slice", as_version(number))
+
+    with pytest.raises(RegionError, match="of another layout version"):
+        read(directory)
+
+
+def shared_slot(file: Any, piece_device: int) -> Any:
+    row = lib.usage_slot(file, 0)
+    row.gen, row.pid, row.pieces_device = 1, 11, piece_device
+    return lib.usage_slot_device(file, 0, 0)
+
+
+def test_a_piece_in_a_file_of_the_last_layout_is_read_as_one(tmp_path: Path) -> None:
+    def edit(file: Any) -> None:
+        as_version(lib.VGPU_LAYOUT_VERSION - 1)(file)
+        row = shared_slot(file, 0x9E3779B97F4A7C15)  # half of its key
+        row.bytes = row.kind_bytes[lib.VGPU_KIND_VMM] = 700
+
+    (piece,) = read_usage(edited(tmp_path / "slice", edit)).processes
+
+    assert piece.shared
+    assert piece.devices[0].used_bytes == piece.devices[0].kind_bytes["vmm"] == 700
+
+
+def test_pieces_of_one_slot_count_by_their_kinds(tmp_path: Path) -> None:
+    def edit(file: Any) -> None:
+        row = shared_slot(file, 1)
+        row.bytes = 700
+        for at, (kind, held) in enumerate([(lib.VGPU_KIND_VMM, 500), (lib.VGPU_KIND_PLAIN, 200)]):
+            row.pieces[at].bytes = held | kind << lib.VGPU_PIECE_KIND_AT
+
+    (pieces,) = read_usage(edited(tmp_path / "slice", edit)).processes
+
+    kinds = {name: held for name, held in pieces.devices[0].kind_bytes.items() if held}
+    assert (pieces.shared, kinds) == (True, {"vmm": 500, "plain": 200})
 
 
 def test_a_link_in_its_place_is_refused(tmp_path: Path) -> None:
@@ -131,7 +192,7 @@ def test_a_ledger_is_of_the_living_without_what_the_dead_still_hold(
         [(1, 11, 20, 0), (1, 12, 30, 0), (2, 13, 0, 0), (1, 11, 50, 1)]  # of 12 only its bytes live
     ):
         row = lib.usage_slot(file, slot)
-        row.gen, row.pid, row.shared_key[0] = gen, pid, is_shared
+        row.gen, row.pid, row.pieces_device = gen, pid, is_shared
         row.pid_namespace, row.start_time_ticks = 4026531836, 5
         lib.usage_slot_device(file, slot, 0).bytes = held
     path.write_bytes(image)
