@@ -43,7 +43,7 @@
 #define VGPU_LOCK_LIFE 1
 
 /* Behind them those of slots for pieces of memory: one of the slot, then one of each piece for all who
- * hold it (slot_pieces.h). */
+ * hold it, and one for who made it (slot_pieces.h). */
 #define VGPU_LOCK_PIECES 0x10000000400
 #define VGPU_PIECE_LOCKS 16 /* a slot */
 

@@ -5,6 +5,7 @@
 
 #include "driver/capture.h"
 #include "hooks/hook.h"
+#include "memory/contexts/reconcile.h"
 #include "memory/ledger/charge.h"
 #include "memory/ledger/piece.h"
 #include "memory/pools/pool.h"
@@ -150,6 +151,7 @@ static CUresult opened(struct import *import, CUdeviceptr address)
     { \
         NEEDS(symbol); \
         ALONE_WITHOUT(address, symbol(address, handle, flags)); \
+        reconcile_quiet(); \
         lock_take(&opens_lock, LOCK_OPENS); \
         struct import import = import_begin(&handle, sizeof handle); \
         CUresult result = real.symbol(address, handle, flags); \

@@ -4,6 +4,7 @@
  * Nothing tells how large an imported piece is that nobody of this container exported. It is
  * charged by what is mapped of it, so its bytes are counted when they can be used. */
 #include "hooks/hook.h"
+#include "memory/contexts/reconcile.h"
 #include "memory/ledger/charge.h"
 #include "memory/shared/shared_memory.h"
 #include "memory/vmm/vmm.h"
@@ -94,6 +95,7 @@ VGPU_EXPORT CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle
         return real.cuMemImportFromShareableHandle(handle, shareable, type);
     struct charge charge = {.device = CHARGE_NONE, .kind = VGPU_KIND_VMM};
     CUmemGenericAllocationHandle made = 0;
+    reconcile_quiet();
     struct charge_owner *owner = join(type, shareable, &charge);
     CUresult result = real.cuMemImportFromShareableHandle(&made, shareable, type);
     if (result == CUDA_SUCCESS && owner == NULL)

@@ -312,6 +312,11 @@ uint64_t region_piece_join(struct held_piece *piece, uint64_t key, uint32_t *dev
     return bytes;
 }
 
+int region_look(void)
+{
+    return life_look(usage_path);
+}
+
 void region_piece_leave(struct held_piece *piece, uint32_t device)
 {
     struct ledger ledger = region_ledger(device);

@@ -67,6 +67,9 @@ bool region_piece_make(struct held_piece *piece, uint32_t device, uint64_t key, 
 uint64_t region_piece_join(struct held_piece *piece, uint64_t key, uint32_t *device);
 void region_piece_leave(struct held_piece *piece, uint32_t device);
 
+/* Opens `usage` to ask who holds what (life_look). */
+int region_look(void);
+
 /* Makes the device's arbiter look at what this container wants. False when there is none. */
 bool region_ring(uint32_t device);
 

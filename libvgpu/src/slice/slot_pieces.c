@@ -84,6 +84,11 @@ static uint64_t change_byte(uint32_t slot)
     return VGPU_LOCK_PIECES + (uint64_t)VGPU_PIECE_LOCKS * slot;
 }
 
+static uint64_t maker_byte(uint32_t slot, uint32_t at)
+{
+    return slot_piece_byte(slot, at) + VGPU_SLOT_PIECES;
+}
+
 static void drop(const struct life *life, uint32_t index)
 {
     life_lock(life, change_byte(index), F_UNLCK);
@@ -185,7 +190,8 @@ static bool put(const struct ledger *ledger, const struct life *life, uint32_t i
         /* for writing first: who has just left may still be seen in it */
         if (bytes_of(row) > 0 || life_lock(life, slot_piece_byte(index, at), F_WRLCK) != 0)
             continue;
-        if (life_lock(life, slot_piece_byte(index, at), F_RDLCK) != 0)
+        if (life_lock(life, slot_piece_byte(index, at), F_RDLCK) != 0 ||
+            life_lock(life, maker_byte(index, at), F_RDLCK) != 0)
             return false;
         ledger_force(ledger, index, wanted->bytes & BYTES_MASK);
         __atomic_store_n(&row->key, wanted->key, __ATOMIC_RELEASE);
@@ -291,4 +297,9 @@ void slot_piece_leave(struct held_piece *piece, const struct ledger *ledger)
         tidy(ledger, index);
     else if (gen % 2 == 1) /* who joins from here on moves gen, and the bytes stay */
         ledger_reap(ledger, index, gen);
+}
+
+bool slot_piece_is_with_maker(int usage, uint32_t slot, uint32_t at)
+{
+    return life_is_held(usage, maker_byte(slot, at));
 }

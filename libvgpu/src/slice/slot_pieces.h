@@ -49,6 +49,9 @@ uint64_t slot_piece_join(struct held_piece *piece, const struct ledger *ledger, 
 /* Lets go; the bytes are given back when nobody else holds the piece. */
 void slot_piece_leave(struct held_piece *piece, const struct ledger *ledger);
 
+/* Whether who made a piece holds it; not to be asked by its maker. `usage` is open. */
+bool slot_piece_is_with_maker(int usage, uint32_t slot, uint32_t at);
+
 /* For ledger.reclaim: gives back what nobody holds any more of a slot that is held. */
 int slot_pieces_reclaim(const struct ledger *ledger, uint32_t slot);
 

@@ -3,6 +3,7 @@
 #include "driver/log.h"
 #include "memory/contexts/context_charge.h"
 #include "memory/contexts/context_cost.h"
+#include "memory/contexts/imported.h"
 #include "memory/ledger/block.h"
 #include "memory/ledger/charge.h"
 #include "memory/shared/shared_memory.h"
@@ -34,8 +35,9 @@ static struct account {
     int64_t others_bytes;              /* … while the others have this */
     int64_t still_since_ns;            /* when these were seen to move last */
     int64_t looked_ns;                 /* at these, or at what NVML says */
-    uint32_t asked_in_vain;            /* NVML, so often … */
-    int64_t forget_ns;                 /* … and when one of these is forgotten */
+    struct imported imported;
+    uint32_t asked_in_vain; /* NVML, so often … */
+    int64_t forget_ns;      /* … and when one of these is forgotten */
 } accounts[VGPU_MAX_DEVICES];
 static bool is_said; /* that NVML does not tell */
 
@@ -48,6 +50,7 @@ struct books {
     uint64_t change_count;
     uint64_t known_bytes; /* without what is charged here */
     uint64_t sure_bytes;
+    uint64_t managed_bytes;
 };
 
 void reconcile_after_fork(void)
@@ -79,6 +82,7 @@ static struct books read_books(uint32_t device)
         .known_bytes = (own_bytes > other_bytes ? own_bytes - other_bytes : 0) +
                        shared_memory_held_bytes(device),
         .sure_bytes = usage_kind_bytes(own, VGPU_KIND_PLAIN),
+        .managed_bytes = usage_kind_bytes(own, VGPU_KIND_MANAGED),
     };
 }
 
@@ -98,7 +102,7 @@ static bool prove(uint32_t device, uint64_t figure_bytes, bool is_booked)
 {
     uint64_t known_bytes = __atomic_load_n(&region_counters(device)->bytes, __ATOMIC_ACQUIRE) +
                            shared_memory_held_bytes(device);
-    if (figure_bytes + LIKELY_BYTES < known_bytes)
+    if (figure_bytes + LIKELY_BYTES + shared_memory_imported_bytes(device) < known_bytes)
         return false;
     bool is_near = figure_bytes <= known_bytes + LIKELY_BYTES;
     if (is_near || is_booked)
@@ -166,8 +170,11 @@ static enum answer measure(uint32_t device, struct context_cost_sample (*ask)(ui
             return NOT_OURS;
         if (!is_believed(device, sample.own_bytes, &after))
             return NOT_NOW;
-        *excess_bytes =
-            sample.own_bytes > after.known_bytes ? sample.own_bytes - after.known_bytes : 0;
+        int64_t lack_bytes = (int64_t)(after.known_bytes - after.managed_bytes - sample.own_bytes);
+        uint64_t known_bytes =
+            after.known_bytes -
+            imported_elsewhere_bytes(&accounts[device].imported, device, lack_bytes);
+        *excess_bytes = sample.own_bytes > known_bytes ? sample.own_bytes - known_bytes : 0;
         if (*excess_bytes < block_known_bytes(device)) /* a block that is filled in part */
             *excess_bytes = 0;
         return OURS;
@@ -270,6 +277,12 @@ static void look(uint32_t device, enum reconcile_due due)
         __atomic_store_n(&account->is_settled, false, __ATOMIC_RELEASE);
         return;
     }
+    if (imported_look(&account->imported, device)) { /* too early to learn from it */
+        __atomic_store_n(&account->is_settled, false, __ATOMIC_RELEASE);
+        reconcile_current_soon();
+        if (due != RECONCILE_ALL)
+            return;
+    }
     bool is_told = ask_others(device, &others_bytes);
     if (!is_told && due != RECONCILE_ALL && now - account->looked_ns < UNTOLD_NS)
         return;
@@ -281,7 +294,8 @@ static void look(uint32_t device, enum reconcile_due due)
     if (account->other_bytes != charged_bytes)
         account->asked_in_vain--;
     others_bytes -= (int64_t)(account->other_bytes - charged_bytes);
-    note_others(account, is_settled, is_told ? others_bytes : account->others_bytes);
+    note_others(account, is_settled && !account->imported.is_changing,
+                is_told ? others_bytes : account->others_bytes);
 }
 
 static void look_at_all(void)

@@ -28,9 +28,9 @@
  *
  * Memory is reserved before the driver takes it and given back after the driver has, so that while no
  * reservation changed, a figure above the ledger is memory that nobody reserved. One below it says nothing:
- * managed memory that was not touched, or pieces of another process that NVML counts there. These hide as
- * much of what is meant here, and the ledger still has no less than the GPU gave. Memory that other
- * processes hold is in no figure but theirs.
+ * managed memory that was not touched, or pieces of another process whose figure has them (imported.h tells
+ * when that is known). These hide as much of what is meant here, and the ledger still has no less than the
+ * GPU gave. Memory that other processes hold is in no figure but theirs.
  *
  * One lock, for which nobody waits: who does not get it goes on. */
 #ifndef VGPU_RECONCILE_H

@@ -8,6 +8,7 @@
 #include "driver/log.h"
 #include "memory/pools/pool.h"
 #include "memory/shared/descriptor.h"
+#include "slice/life.h"
 #include "slice/locks.h"
 #include "slice/region.h"
 
@@ -30,6 +31,7 @@ struct shared {
     int probe;            /* -1: none; pieces whose descriptors are of one file have one */
     uint64_t probe_identity;
     struct pool *parent;
+    uint64_t import; /* atomic: 0: this process made it; for who has no lock, see is_import */
     bool is_used;
 };
 
@@ -37,6 +39,29 @@ static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct shared *records;
 static uint64_t held_bytes[VGPU_MAX_DEVICES]; /* atomic */
 static bool is_any_abroad; /* atomic: nobody here uses it, and it has not ended */
+
+/* ---- imports ---- */
+
+struct import {
+    uint64_t bytes;
+    uint32_t device, slot, at;
+};
+
+#define IMPORT_BITS 18 /* of device, slot and place; beyond them the bytes */
+
+static uint64_t import_word(const struct shared *shared)
+{
+    const struct held_piece *piece = &shared->piece;
+    return shared->bytes << IMPORT_BITS | shared->device << 12 | piece->slot.index << 3 | piece->at;
+}
+
+static bool is_import(const struct shared *shared, struct import *import)
+{
+    uint64_t word = __atomic_load_n(&shared->import, __ATOMIC_ACQUIRE);
+    *import = (struct import){word >> IMPORT_BITS, word >> 12 & (VGPU_MAX_DEVICES - 1),
+                              word >> 3 & (VGPU_SLOT_COUNT - 1), word & 7};
+    return word != 0;
+}
 
 /* ---- keys ---- */
 
@@ -131,6 +156,7 @@ static void sweep(void)
             pool_took_back(each->parent, each->bytes);
         region_piece_leave(&each->piece, each->device);
         region_add(&held_bytes[each->device], -(int64_t)each->bytes);
+        __atomic_store_n(&each->import, 0, __ATOMIC_RELEASE);
         each->is_used = false;
     }
     __atomic_store_n(&is_any_abroad, is_any, __ATOMIC_RELAXED);
@@ -180,6 +206,7 @@ void shared_memory_after_fork(void)
     for (struct shared *each = records; each != NULL; each = each->next) {
         if (each->is_used)
             close_probe(each);
+        each->import = 0;
         each->is_used = false;
     }
     for (uint32_t device = 0; device < VGPU_MAX_DEVICES; device++)
@@ -189,6 +216,22 @@ void shared_memory_after_fork(void)
 uint64_t shared_memory_held_bytes(uint32_t device)
 {
     return __atomic_load_n(&held_bytes[device], __ATOMIC_RELAXED);
+}
+
+uint64_t shared_memory_imported_bytes(uint32_t device)
+{
+    struct import import;
+    uint64_t bytes = 0;
+    if (shared_memory_held_bytes(device) == 0)
+        return 0;
+    int usage = region_look();
+    const struct shared *each = __atomic_load_n(&records, __ATOMIC_ACQUIRE);
+    for (; each != NULL; each = each->next)
+        if (is_import(each, &import) && import.device == device &&
+            slot_piece_is_with_maker(usage, import.slot, import.at))
+            bytes += import.bytes;
+    life_look_end(usage);
+    return bytes;
 }
 
 static struct shared *spare_record(void)
@@ -204,7 +247,7 @@ static struct shared *spare_record(void)
         return NULL;
     for (int i = 0; i < RECORDS_AT_ONCE; i++)
         made[i].next = i + 1 < RECORDS_AT_ONCE ? &made[i + 1] : records;
-    records = made;
+    __atomic_store_n(&records, made, __ATOMIC_RELEASE);
     return made;
 }
 
@@ -255,6 +298,7 @@ struct charge_owner *shared_memory_join(uint64_t key, struct charge *charge)
     uint64_t bytes = shared != NULL ? region_piece_join(&shared->piece, key, &device) : 0;
     if (bytes > 0) {
         fill(shared, key, device, bytes, NULL);
+        __atomic_store_n(&shared->import, import_word(shared), __ATOMIC_RELEASE);
         charge->device = (int)device;
         charge->bytes = bytes;
     }

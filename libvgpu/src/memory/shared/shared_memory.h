@@ -49,6 +49,9 @@ bool shared_memory_is(const struct charge_owner *owner);
 /* The bytes of all pieces on a device that this process has, by whichever charge. */
 uint64_t shared_memory_held_bytes(uint32_t device);
 
+/* Of these, those that another process made and holds, too. */
+uint64_t shared_memory_imported_bytes(uint32_t device);
+
 /* The key of a descriptor that this container exported; 0: it is none. */
 uint64_t shared_memory_key_of_descriptor(int descriptor);
 
