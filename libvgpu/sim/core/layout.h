@@ -47,6 +47,8 @@
 #define SIM_OPERATION_TRANSFER 2 /* over PCIe: takes time in its queue only */
 #define SIM_OPERATION_EVENT 3    /* takes the GPU's turn for its time, but no part of it */
 #define SIM_OPERATION_GATE 4     /* until its process lets it go */
+#define SIM_OPERATION_SPIN \
+    5 /* a KERNEL that spins until its process lets it go, then takes its time */
 
 #define SIM_STAMP_TAG_SHIFT 56
 
@@ -58,7 +60,7 @@ struct sim_operation {
     uint64_t submitted_ns;
     uint64_t cost_ns;     /* of the whole device's time */
     uint64_t stamp;       /* round of the queue in the top byte, then when it was done, 0 before */
-    uint64_t released_ns; /* a GATE's: when its process let it go, 0 before */
+    uint64_t released_ns; /* of a GATE or SPIN: when its process let it go, 0 before */
     uint64_t after;       /* place of one of the same process that must be done first, or 0 */
     uint32_t kind;
     uint32_t kernels;    /* how many launches this stands for in the books */

@@ -164,7 +164,7 @@ uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
 /* What this thread appends from now on goes to the device at that time, or at once if that has
  * passed. */
 void sim_queue_not_before(uint64_t at_ns);
-/* Lets a GATE go. */
+/* Lets a GATE or SPIN go. */
 void sim_queue_release(struct sim_device *device, uint64_t place);
 /* Whether the operation is done by now. */
 bool sim_queue_query(struct sim_device *device, uint64_t place);

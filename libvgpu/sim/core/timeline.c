@@ -43,7 +43,8 @@ static const struct sim_calibration *calibration_of(const struct sim_timeline *t
 static bool needs_device(const struct sim_worker *worker)
 {
     return worker->operation && (worker->operation->kind == SIM_OPERATION_KERNEL ||
-                                 worker->operation->kind == SIM_OPERATION_MEMORY);
+                                 worker->operation->kind == SIM_OPERATION_MEMORY ||
+                                 worker->operation->kind == SIM_OPERATION_SPIN);
 }
 
 /* Whether it goes on only while its process has its turn. */
@@ -145,6 +146,13 @@ static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns,
             lane->remaining_ns = head->cost_ns - least(head->overlap_ns, now_ns - ready_ns);
         }
         worker->operation = head;
+        worker->spins = false;
+        if (head->kind == SIM_OPERATION_SPIN) {
+            uint64_t released_ns = __atomic_load_n(&head->released_ns, __ATOMIC_ACQUIRE);
+            worker->spins = !released_ns || released_ns > now_ns;
+            if (released_ns > now_ns)
+                next_ns = least(next_ns, released_ns);
+        }
     }
     return next_ns;
 }
@@ -179,7 +187,8 @@ static uint64_t choose_entity(struct sim_state *state, const struct sim_workers 
         if (entity_of(worker) == state->current) {
             current_works = true;
             if (needs_device(worker) &&
-                worker->client->lanes[worker->lane].remaining_ns < worker->operation->cost_ns)
+                (worker->spins ||
+                 worker->client->lanes[worker->lane].remaining_ns < worker->operation->cost_ns))
                 midst_parts = least(midst_parts + parts_of(worker), SIM_PARTS);
         } else {
             other_works = true;
@@ -311,7 +320,7 @@ static void step_timeline(struct sim_timeline *timeline, uint64_t until_ns)
     bool working = set_rates(state, workers);
     for (uint32_t i = 0; i < workers->count; i++) {
         const struct sim_worker *worker = &workers->all[i];
-        if (worker->rate) {
+        if (worker->rate && !worker->spins) {
             uint64_t remaining_ns = worker->client->lanes[worker->lane].remaining_ns;
             next_ns = least(next_ns,
                             state->clock_ns + scale_up(remaining_ns, worker->whole, worker->rate));
@@ -334,9 +343,11 @@ static void step_timeline(struct sim_timeline *timeline, uint64_t until_ns)
             continue;
         struct sim_client *client = worker->client;
         struct sim_lane *lane = &client->lanes[worker->lane];
-        uint64_t done_ns =
-            least(scale_down(passed_ns, worker->rate, worker->whole), lane->remaining_ns);
-        lane->remaining_ns -= done_ns;
+        uint64_t done_ns = scale_down(passed_ns, worker->rate, worker->whole);
+        if (!worker->spins) {
+            done_ns = least(done_ns, lane->remaining_ns);
+            lane->remaining_ns -= done_ns;
+        }
         if (needs_device(worker)) {
             uint64_t had_ns = scale_down(done_ns, worker->parts, worker->share_out);
             client->busy_ns += had_ns;

@@ -35,6 +35,7 @@ struct sim_worker {
     uint64_t whole;
     uint32_t parts; /* of `share_out` that it has of the device's time while it runs */
     uint32_t share_out;
+    bool spins; /* it runs, and gets no further */
 };
 
 struct sim_workers {

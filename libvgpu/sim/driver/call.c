@@ -145,18 +145,18 @@ static struct caller *caller_of(struct CUstream_st *stream)
     return caller;
 }
 
-CUresult stream_call(struct CUstream_st *stream, stream_function function, void *argument)
+CUresult stream_call_between(struct CUstream_st *stream, const struct sim_submission *before,
+                             const struct sim_submission *held, stream_function function,
+                             void *argument)
 {
     struct caller *caller = caller_of(stream);
     struct call *call = caller ? malloc(sizeof *call) : NULL;
     REFUSE_IF(!call, CUDA_ERROR_OUT_OF_MEMORY);
-    struct sim_submission event = {.kind = SIM_OPERATION_EVENT};
-    struct sim_submission gate = {.kind = SIM_OPERATION_GATE};
     *call = (struct call){.function = function, .argument = argument};
     __atomic_add_fetch(&pending, 1, __ATOMIC_ACQ_REL);
     pthread_mutex_lock(&caller->order);
-    call->before = stream_submit(stream, &event);
-    call->gate = stream_submit(stream, &gate);
+    call->before = stream_submit(stream, before);
+    call->gate = stream_submit(stream, held);
     pthread_mutex_lock(&caller->mutex);
     *caller->last = call;
     caller->last = &call->next;
@@ -164,4 +164,11 @@ CUresult stream_call(struct CUstream_st *stream, stream_function function, void 
     pthread_mutex_unlock(&caller->mutex);
     pthread_mutex_unlock(&caller->order);
     return CUDA_SUCCESS;
+}
+
+CUresult stream_call(struct CUstream_st *stream, stream_function function, void *argument)
+{
+    struct sim_submission event = {.kind = SIM_OPERATION_EVENT};
+    struct sim_submission gate = {.kind = SIM_OPERATION_GATE};
+    return stream_call_between(stream, &event, &gate, function, argument);
 }

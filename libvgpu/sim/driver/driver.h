@@ -217,6 +217,10 @@ void stream_wait_place(struct CUstream_st *stream, uint64_t place);
  * stream afterwards waits for its end. It may block; it must not put work onto a stream. */
 typedef void (*stream_function)(void *argument);
 CUresult stream_call(struct CUstream_st *stream, stream_function function, void *argument);
+/* The same with operations of the caller's: it is called behind the one, and lets go the other (a GATE or SPIN). */
+CUresult stream_call_between(struct CUstream_st *stream, const struct sim_submission *before,
+                             const struct sim_submission *held, stream_function function,
+                             void *argument);
 /* Whether any such function has not returned yet. While none is pending, all that was put onto
  * streams has had its effect on memory; otherwise what moves or frees bytes must take its turn. */
 bool stream_calls_pending(void);
@@ -287,6 +291,12 @@ struct launch_need {
 };
 /* Of a dependent launch that takes so long, what passes while the kernel before it ends. */
 uint64_t launch_overlap_ns(const struct driver_device *device, uint64_t cost_ns);
+/* Reads an argument, an integer of 4 or 8 bytes. */
+CUresult launch_read_argument(const struct CUfunc_st *function, const struct launch *launch,
+                              uint32_t index, uint64_t *value);
+/* meeting.c: the launch of a kernel that meets a peer */
+CUresult meeting_launch(struct CUstream_st *stream, const struct CUfunc_st *function,
+                        const struct launch *launch, uint32_t parts);
 CUresult launch_describe(struct CUfunc_st *function, struct driver_device *device,
                          const struct launch *launch, struct launch_need *need);
 /* occupancy.c */

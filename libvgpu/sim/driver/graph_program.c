@@ -4,7 +4,7 @@
 
 #include "graph_memory.h"
 
-enum step_kind { STEP_SUBMIT, STEP_MOVE, STEP_CALL, STEP_RECORD, STEP_WAIT };
+enum step_kind { STEP_SUBMIT, STEP_MOVE, STEP_CALL, STEP_RECORD, STEP_WAIT, STEP_MEET };
 
 struct step {
     enum step_kind kind;
@@ -134,6 +134,8 @@ static bool add_node(struct maker *maker, const struct graph_node *node)
     case CU_GRAPH_NODE_TYPE_EMPTY:
         return true;
     default: /* kernels, copies, fills */
+        if (node->function && node->function->meets)
+            return add_work(maker, STEP_MEET, node, true);
         if (node->run && !add_work(maker, STEP_MOVE, node, false))
             return false;
         return add_cost(maker, node);
@@ -243,6 +245,11 @@ static CUresult do_step(struct graph_program *program, const struct step *step,
         return cuEventRecord(step->work.params.event, stream);
     case STEP_WAIT:
         return cuStreamWaitEvent(stream, step->work.params.event, 0);
+    case STEP_MEET:
+        return meeting_launch(stream, step->work.function,
+                              &(struct launch){.params = step->work.params.kernel.kernelParams,
+                                               .extra = step->work.params.kernel.extra},
+                              0);
     }
     return CUDA_ERROR_UNKNOWN;
 }

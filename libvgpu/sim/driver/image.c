@@ -12,11 +12,10 @@
 #define DEFAULT_REGISTERS 32
 
 /* Also with something in front, as `ncclDevKernel_spin_ns`. */
-static bool is_spinning(const char *name)
+static bool is_named(const char *name, const char *end)
 {
-    static const char spin[] = "spin_ns";
-    size_t length = strlen(name), least = sizeof spin - 1;
-    if (length < least || strcmp(name + length - least, spin) != 0)
+    size_t length = strlen(name), least = strlen(end);
+    if (length < least || strcmp(name + length - least, end) != 0)
         return false;
     return length == least || name[length - least - 1] == '_';
 }
@@ -30,7 +29,8 @@ struct CUfunc_st *image_add_function(struct image *image, const char *name, size
         return NULL;
     }
     function->image = image;
-    function->spins = is_spinning(function->name);
+    function->spins = is_named(function->name, "spin_ns");
+    function->meets = is_named(function->name, "meet_peer");
     function->parameter_count = PARAMETERS_UNKNOWN;
     function->register_count = DEFAULT_REGISTERS;
     function->max_threads = DRIVER_MAX_BLOCK_THREADS;

@@ -1,7 +1,8 @@
 /*
  * Launches. What a kernel costs: an entry named `spin_ns` takes its first argument in nanoseconds
  * of the whole device; any other kernel is estimated from its grid: the device runs as many threads
- * at once as its SMs hold, and each such wave takes WAVE_NS. Kernels compute nothing.
+ * at once as its SMs hold, and each such wave takes WAVE_NS. Kernels compute nothing. For one that spins on a
+ * peer's word see meeting.c.
  *
  * A dependent launch (attribute PROGRAMMATIC_STREAM_SERIALIZATION) begins while the kernel before it in
  * its stream ends, if nothing is between the two; so does one in another stream that waits for the event
@@ -21,20 +22,20 @@
 #define MAX_GRID_OTHER 65535
 #define DEPENDENT_MAJOR 9 /* compute capability of the first devices with dependent launches */
 
-/* Reads the first argument, an integer of 4 or 8 bytes. */
-static CUresult read_first_argument(const struct CUfunc_st *function, const struct launch *launch,
-                                    uint64_t *value)
+CUresult launch_read_argument(const struct CUfunc_st *function, const struct launch *launch,
+                              uint32_t index, uint64_t *value)
 {
-    uint32_t bytes = function->parameter_count != PARAMETERS_UNKNOWN && function->parameter_count
-                         ? function->parameters[0].bytes
-                         : sizeof(uint64_t);
-    const void *argument = NULL;
+    bool known = function->parameter_count != PARAMETERS_UNKNOWN && function->parameter_count;
+    INVALID_IF(known && index >= function->parameter_count);
+    uint32_t bytes = known ? function->parameters[index].bytes : sizeof(uint64_t);
+    uint32_t offset = known ? function->parameters[index].offset : index * bytes;
+    const char *argument = NULL;
     if (launch->params) {
-        argument = launch->params[0];
+        argument = launch->params[index];
     } else if (launch->extra) {
         for (void **at = launch->extra; *at != CU_LAUNCH_PARAM_END; at += 2)
             if (*at == CU_LAUNCH_PARAM_BUFFER_POINTER)
-                argument = at[1];
+                argument = (const char *)at[1] + offset;
     }
     INVALID_IF(!argument || bytes > sizeof *value);
     *value = 0;
@@ -83,7 +84,7 @@ CUresult launch_describe(struct CUfunc_st *function, struct driver_device *devic
     if (!function->loaded) /* written once: launches of several threads share the line */
         function->loaded = true;
     if (function->spins)
-        return read_first_argument(function, launch, &need->cost_ns);
+        return launch_read_argument(function, launch, 0, &need->cost_ns);
     uint64_t at_once = (uint64_t)profile->sm_count * profile->threads_per_sm;
     need->cost_ns = LAUNCH_NS + (blocks * threads + at_once - 1) / at_once * WAVE_NS;
     return CUDA_SUCCESS;
@@ -140,6 +141,8 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
     if (__builtin_expect(!function_is_plain(function), 0)) {
         CHECK(context_prepare_function(stream->context, function));
     }
+    if (__builtin_expect(function->meets, 0))
+        return meeting_launch(stream, function, launch, need.parts);
     struct sim_submission submission = {
         .cost_ns = need.cost_ns, .kind = SIM_OPERATION_KERNEL, .kernels = 1, .parts = need.parts};
     submit_kernel(stream, launch, &submission);

@@ -37,6 +37,7 @@ struct CUfunc_st {
     struct image *image;
     char *name;
     bool spins;                /* its first argument is nanoseconds of GPU work */
+    bool meets;                /* its arguments are its own word and a peer's (meeting.c) */
     bool loaded;               /* as lazy loading shows it; it changes nothing else */
     bool cluster_must_be_set;  /* the code asks for clusters and leaves their size open */
     bool clusters;             /* the code or a setting asks for clusters */
