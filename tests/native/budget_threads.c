@@ -46,6 +46,11 @@ struct batch *timing_open_batch(struct timing *timing)
     return NULL;
 }
 
+int64_t flight_left_ns(const struct flight *of, int64_t now_ns)
+{
+    return virtual_time_left_ns(&shared, now_ns);
+}
+
 void flight_count(struct flight *of, const struct estimate *kind, int64_t gpu_ns, int64_t launches,
                   int64_t now_ns)
 {

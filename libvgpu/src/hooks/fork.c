@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <stddef.h>
 
+#include "compute/cap/collective.h"
 #include "compute/cap/throttle.h"
 #include "compute/cap/uncapped.h"
 #include "hooks/hook_context.h"
@@ -47,6 +48,7 @@ static void (*const child_resets[])(void) = {
     throttle_after_fork,      /* LOCK_THROTTLE */
     uncapped_after_fork,      /* LOCK_SAMPLES */
     slabs_after_fork,         /* LOCK_SLABS */
+    collective_after_fork,    /* LOCK_COLLECTIVES */
     vmm_after_fork,           /* LOCK_HANDLES */
     graph_memory_after_fork,  /* LOCK_GRAPHS */
     external_after_fork,      /* LOCK_EXTERNAL */

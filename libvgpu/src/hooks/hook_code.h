@@ -46,7 +46,6 @@ static inline CUresult code_unloaded(const void *owner, CUresult result)
 {
     if (result == CUDA_SUCCESS)
         local_memory_unloaded(owner);
-    collective_forget();
     throttle_forget_functions();
     reconcile_current_soon(); /* what it loaded later is gone, too */
     return result;

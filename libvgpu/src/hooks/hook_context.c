@@ -5,7 +5,6 @@
 
 #include <stdbool.h>
 
-#include "compute/cap/collective.h"
 #include "compute/cap/throttle.h"
 #include "hooks/hook.h"
 #include "memory/contexts/context_charge.h"
@@ -151,7 +150,6 @@ CUcontext primary_of(int index)
 /* Before the driver ends our events in a context, and its code. */
 static void forget_events(CUcontext context)
 {
-    collective_forget();
     throttle_forget_context(context);
     deferred_free_hold_context(context);
 }

@@ -1,5 +1,6 @@
 /* Hooks of graphs that hold memory: what they need is noted when they are made executable, and
  * reserved when they are uploaded or launched (the launches are in hook_launch.c). */
+#include "compute/cap/collective.h"
 #include "hooks/hook.h"
 #include "memory/graphs/graph_memory.h"
 #include "memory/local/local_memory.h"
@@ -34,8 +35,10 @@ static CUresult instantiate_end(struct instantiation *making, CUresult result,
     if (making->takes_memory)
         graph_memory_end(&making->need);
     local_memory_end(&making->growth, result);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS) {
         graph_memory_keep(*exec, &making->need);
+        collective_keep(*exec, making->need.has_collective);
+    }
     return result;
 }
 
@@ -109,7 +112,16 @@ UPLOAD(cuGraphUpload_ptsz)
 
 /* ---- what changes the kernels of an executable graph ---- */
 
-#define UPDATE(symbol, arguments, values) \
+/* What only changes a part of the graph cannot tell that the rest has no collective. */
+static CUresult update_end(CUgraphExec exec, struct local_growth *growth, bool has_collective,
+                           bool is_whole, CUresult result)
+{
+    if (result == CUDA_SUCCESS && (has_collective || is_whole))
+        collective_keep(exec, has_collective);
+    return local_memory_end(growth, result);
+}
+
+#define UPDATE(symbol, is_whole, arguments, values) \
     VGPU_EXPORT CUresult symbol arguments \
     { \
         NEEDS(symbol); \
@@ -117,37 +129,39 @@ UPLOAD(cuGraphUpload_ptsz)
         CUresult refusal = instantiate_begin(&making, graph, false); \
         if (refusal != CUDA_SUCCESS) \
             return refusal; \
-        return local_memory_end(&making.growth, real.symbol values); \
+        return update_end(exec, &making.growth, making.need.has_collective, is_whole, \
+                          real.symbol values); \
     }
 
-UPDATE(cuGraphExecUpdate,
+UPDATE(cuGraphExecUpdate, true,
        (CUgraphExec exec, CUgraph graph, CUgraphNode *error_node, CUgraphExecUpdateResult *result),
        (exec, graph, error_node, result))
-UPDATE(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *result),
+UPDATE(cuGraphExecUpdate_v2, true,
+       (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo *result),
        (exec, graph, result))
-UPDATE(cuGraphExecChildGraphNodeSetParams, (CUgraphExec exec, CUgraphNode node, CUgraph graph),
-       (exec, node, graph))
+UPDATE(cuGraphExecChildGraphNodeSetParams, false,
+       (CUgraphExec exec, CUgraphNode node, CUgraph graph), (exec, node, graph))
 
-#define SET_KERNEL(symbol, form, kernel) \
+#define SET_KERNEL(symbol, form, is_kernel, function, kernel) \
     VGPU_EXPORT CUresult symbol(CUgraphExec exec, CUgraphNode node, form *params) \
     { \
         NEEDS(symbol); \
         struct local_growth growth; \
-        CUresult result = \
-            local_memory_begin_graph(&growth, params != NULL ? (kernel) : (uint64_t)0); \
+        bool is_told = params != NULL && (is_kernel); \
+        CUresult result = local_memory_begin_graph( \
+            &growth, is_told ? local_memory_of(function, kernel) : (uint64_t)0); \
         if (result != CUDA_SUCCESS) \
             return result; \
-        return local_memory_end(&growth, real.symbol(exec, node, params)); \
+        return update_end(exec, &growth, is_told && collective_is_node(function, kernel), false, \
+                          real.symbol(exec, node, params)); \
     }
 
-SET_KERNEL(cuGraphExecKernelNodeSetParams, const CUDA_KERNEL_NODE_PARAMS_v1,
-           local_memory_of(params->func, NULL))
-SET_KERNEL(cuGraphExecKernelNodeSetParams_v2, const CUDA_KERNEL_NODE_PARAMS,
-           local_memory_of(params->func, params->kern))
-SET_KERNEL(cuGraphExecNodeSetParams, CUgraphNodeParams,
-           params->type == CU_GRAPH_NODE_TYPE_KERNEL
-               ? local_memory_of(params->kernel.func, params->kernel.kern)
-               : 0)
+SET_KERNEL(cuGraphExecKernelNodeSetParams, const CUDA_KERNEL_NODE_PARAMS_v1, true, params->func,
+           NULL)
+SET_KERNEL(cuGraphExecKernelNodeSetParams_v2, const CUDA_KERNEL_NODE_PARAMS, true, params->func,
+           params->kern)
+SET_KERNEL(cuGraphExecNodeSetParams, CUgraphNodeParams, params->type == CU_GRAPH_NODE_TYPE_KERNEL,
+           params->kernel.func, params->kernel.kern)
 
 VGPU_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
 {
@@ -157,9 +171,13 @@ VGPU_EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec)
     struct graph_need need;
     graph_memory_find(exec, &need);
     graph_memory_forget(exec);
+    bool has_collective = collective_is_known(exec);
+    collective_keep(exec, false);
     CUresult result = real.cuGraphExecDestroy(exec);
-    if (result != CUDA_SUCCESS)
+    if (result != CUDA_SUCCESS) {
         graph_memory_keep(exec, &need);
+        collective_keep(exec, has_collective);
+    }
     return result;
 }
 

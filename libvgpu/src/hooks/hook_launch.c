@@ -141,7 +141,9 @@ CUresult launch_ask(struct launch *launch, const void *field, const void *object
         return refusal;
     launch->key = estimate_key(object, amount);
     launch->stream = stream;
-    launch->is_collective = is_kernel && collective_is_function((CUfunction)object);
+    launch->has_begun = false;
+    launch->is_collective =
+        is_kernel ? collective_is_function((CUfunction)object) : collective_is_known(object);
     return gate_enter(launch) ? CUDA_SUCCESS : launch_end(launch, GATE_REFUSAL);
 }
 

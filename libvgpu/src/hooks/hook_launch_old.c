@@ -50,7 +50,8 @@ static CUresult parts_begin(struct launch *parts, const CUDA_LAUNCH_PARAMS *laun
             continue;
         parts[i].key = estimate_key(part->function, blocks);
         parts[i].stream = part->hStream;
-        parts[i].is_collective = has_begun;
+        parts[i].is_collective = false;
+        parts[i].has_begun = has_begun;
         if (!gate_enter(&parts[i]))
             return GATE_REFUSAL;
         has_begun = has_begun || launch_is_measured(&parts[i]);

@@ -28,12 +28,20 @@ VGPU_EXPORT CUresult cuLibraryUnload(CUlibrary library)
 
 /* ---- what may be loaded by this, or by the launch that comes next ---- */
 
+static void handed_out(const CUkernel *kernels, unsigned int count, const char *name,
+                       CUlibrary library)
+{
+    for (unsigned int i = 0; i < count; i++)
+        collective_named(kernels[i], name);
+    local_memory_handed_out_kernels(kernels, count, library);
+}
+
 VGPU_EXPORT CUresult cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name)
 {
     NEEDS(cuLibraryGetKernel);
     CUresult result = real.cuLibraryGetKernel(kernel, library, name);
     if (result == CUDA_SUCCESS && kernel != NULL)
-        local_memory_handed_out_kernels(kernel, 1, library);
+        handed_out(kernel, 1, name, library);
     reconcile_soon();
     return result;
 }
@@ -46,7 +54,7 @@ VGPU_EXPORT CUresult cuLibraryEnumerateKernels(CUkernel *kernels, unsigned int c
     CUresult result = real.cuLibraryEnumerateKernels(kernels, count, library);
     if (result == CUDA_SUCCESS && kernels != NULL && real.cuLibraryGetKernelCount != NULL &&
         real.cuLibraryGetKernelCount(&there, library) == CUDA_SUCCESS)
-        local_memory_handed_out_kernels(kernels, there < count ? there : count, library);
+        handed_out(kernels, there < count ? there : count, NULL, library);
     reconcile_soon();
     return result;
 }
@@ -57,8 +65,12 @@ VGPU_EXPORT CUresult cuKernelGetFunction(CUfunction *function, CUkernel kernel)
 {
     NEEDS(cuKernelGetFunction);
     CUresult result = real.cuKernelGetFunction(function, kernel);
-    if (result == CUDA_SUCCESS && function != NULL)
+    if (result == CUDA_SUCCESS && function != NULL) {
+        bool is_collective = collective_is_function((CUfunction)kernel); /* one handle for both? */
+        collective_named(*function, NULL);
+        collective_keep(*function, is_collective);
         local_memory_handed_out_function(*function, kernel);
+    }
     reconcile_soon();
     return result;
 }

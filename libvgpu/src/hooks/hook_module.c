@@ -26,12 +26,20 @@ VGPU_EXPORT CUresult cuModuleUnload(CUmodule module)
 
 /* ---- what hands functions out: their first launch may take memory ---- */
 
+static void handed_out(const CUfunction *functions, unsigned int count, const char *name,
+                       CUmodule module)
+{
+    for (unsigned int i = 0; i < count; i++)
+        collective_named(functions[i], name);
+    local_memory_handed_out(functions, count, module);
+}
+
 VGPU_EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
     NEEDS(cuModuleGetFunction);
     CUresult result = real.cuModuleGetFunction(function, module, name);
     if (result == CUDA_SUCCESS && function != NULL)
-        local_memory_handed_out(function, 1, module);
+        handed_out(function, 1, name, module);
     reconcile_current_soon();
     return result;
 }
@@ -44,7 +52,7 @@ VGPU_EXPORT CUresult cuModuleEnumerateFunctions(CUfunction *functions, unsigned 
     CUresult result = real.cuModuleEnumerateFunctions(functions, count, module);
     if (result == CUDA_SUCCESS && functions != NULL && real.cuModuleGetFunctionCount != NULL &&
         real.cuModuleGetFunctionCount(&there, module) == CUDA_SUCCESS)
-        local_memory_handed_out(functions, there < count ? there : count, module);
+        handed_out(functions, there < count ? there : count, NULL, module);
     reconcile_current_soon();
     return result;
 }

@@ -47,6 +47,7 @@
     /* everything that must not happen during a fork (region.c) */ \
     LEVEL(LOCK_FORK_GUARD) \
     /* leaves: nothing is taken under them, and one of them at a time */ \
+    LEVEL(LOCK_COLLECTIVES)    /* which functions and graphs are parts of one (collective.c) */ \
     LEVEL(LOCK_HANDLES)        /* memory by handle, and where it is mapped (vmm_records.c) */ \
     LEVEL(LOCK_GRAPHS)         /* what executable graphs need (graph_memory.c) */ \
     LEVEL(LOCK_POOLS)          /* the list of pools (pool_records.c) */ \

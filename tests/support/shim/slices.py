@@ -88,8 +88,9 @@ def make_slice(
     memory_bytes: int,
     core_percent: int = 100,
     gpus: int = 1,
+    first: int = 0,
 ) -> Slice:
-    """Makes a slice of the machine's first GPUs, context cost as their profile says."""
+    """Makes a slice of that many GPUs, from the `first` on, context cost as their profile says."""
     limits = tuple(
         DeviceLimit(
             uuid=device.uuid,
@@ -97,7 +98,7 @@ def make_slice(
             context_bytes=device.profile.context_bytes,
             core_percent=core_percent,
         )
-        for device in machine.devices[:gpus]
+        for device in machine.devices[first : first + gpus]
     )
     create(directory, ContainerLimits("test", Family.VGPU, limits))
     return Slice(machine, directory)

@@ -20,7 +20,7 @@ COMPUTE = (
         "ration",
     ),
     *("virtual_time", "launch_wait", "window", "launch_queue", "cap", "sample_quality"),
-    "utilisation",
+    *("collective_debt", "utilisation"),
 )
 SLICE = ("limits_file", "usage_file", "checksum")
 MODEL = ("throttle_model", "throttle_model_gpu")

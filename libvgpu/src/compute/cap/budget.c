@@ -73,8 +73,8 @@ void budget_grant(struct flight *flight, const struct estimate *estimate, int64_
     left_ns = lesser(left_ns, open != NULL ? FLIGHT_BATCH_NS - open->charged_ns
                                            : ration_left_ns(&flight->ration));
     if (cap_is_kept(flight->device, &flight->window))
-        left_ns = lesser(left_ns, virtual_time_left_ns(region_shared(flight->device), now_ns) *
-                                      cap_percent(flight->device) / FULL_PERCENT);
+        left_ns = lesser(left_ns, flight_left_ns(flight, now_ns) * cap_percent(flight->device) /
+                                      FULL_PERCENT);
     left_ns = lesser(left_ns, MOST_LAUNCHES * estimate_price(estimate));
     if (open != NULL && open->is_sample) /* a chain: then it is seen whether the GPU idled */
         left_ns = lesser(left_ns, ((int64_t)open->least_launches - (int64_t)open->launches) *

@@ -2,41 +2,101 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <string.h>
+#include <sys/mman.h>
 
 #include "driver/capture.h"
+#include "driver/log.h"
 #include "driver/real.h"
+#include "slice/locks.h"
 
-#define WORDS 1024
-#define PROBES 8
-#define FREE_WORD 0
-#define IS_COLLECTIVE 1u
+/* In the lowest bits of a word, above them the handle: an address of 57 bits at most. */
+enum { NOT_ASKED, IS_NONE, IS_COLLECTIVE, STATES = 3 };
+#define STATE_BITS 2
+#define FIRST_COUNT 1024 /* a power of two, as all are */
 
-static const char *const prefixes[] = {"ncclDevKernel", "ncclKernel", "nvshmem"};
+struct table {
+    size_t count, used;
+    uint64_t words[]; /* atomic; 0: free */
+};
 
-/* A handle, which is an address of 57 bits at most, and its answer in the lowest bit. */
-static uint64_t table[WORDS];
+static pthread_mutex_t table_lock;
+static struct table
+    *table; /* atomic; one that was replaced stays mapped, since some may still read it */
 
-/* Skips what a C++ compiler writes before a name: _Z, letters for how the name is nested or kept
- * local, and its length. Of a nested name that is its outermost part. */
-static const char *skip_mangling(const char *name)
+void collective_after_fork(void)
 {
-    if (strncmp(name, "_Z", 2) != 0)
-        return name;
-    const char *length = name + 2 + strspn(name + 2, "NKL");
-    const char *plain = length + strspn(length, "0123456789");
-    return plain > length ? plain : name;
+    lock_reset(&table_lock);
 }
 
-bool collective_is_name(const char *name)
+/* The word of a handle, or the free one where the search for it ends. */
+static uint64_t *place_of(struct table *of, uint64_t handle)
 {
-    if (name == NULL)
+    uint64_t home = (handle ^ handle >> 32) * 0x9e3779b97f4a7c15u >> 32;
+    for (;; home++) {
+        uint64_t *place = &of->words[home & (of->count - 1)];
+        uint64_t word = __atomic_load_n(place, __ATOMIC_RELAXED);
+        if (word == 0 || word >> STATE_BITS == handle)
+            return place;
+    }
+}
+
+/* Makes room for one more. All but collectives is dropped when it gets narrow: the driver tells it again, and one that
+ * told no name is none. */
+static bool make_room(void)
+{
+    size_t kept = 0, count = table == NULL ? 0 : table->count;
+    if (table != NULL && 4 * (table->used + 1) <= 3 * count)
+        return true;
+    for (size_t i = 0; i < count; i++)
+        kept += (table->words[i] & STATES) == IS_COLLECTIVE;
+    size_t larger = count == 0 ? FIRST_COUNT : 4 * kept >= count ? 2 * count : count;
+    struct table *made = mmap(NULL, sizeof *made + larger * sizeof *made->words,
+                              PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (made == MAP_FAILED)
         return false;
-    name = skip_mangling(name);
-    for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes; i++)
-        if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0)
-            return true;
-    return false;
+    made->count = larger;
+    made->used = kept;
+    for (size_t i = 0; i < count; i++)
+        if ((table->words[i] & STATES) == IS_COLLECTIVE)
+            *place_of(made, table->words[i] >> STATE_BITS) = table->words[i];
+    __atomic_store_n(&table, made, __ATOMIC_RELEASE);
+    return true;
+}
+
+static void keep(const void *handle, uint64_t state)
+{
+    uint64_t number = (uint64_t)(uintptr_t)handle;
+    if (handle == NULL)
+        return;
+    lock_take(&table_lock, LOCK_COLLECTIVES);
+    if (make_room()) {
+        uint64_t *place = place_of(table, number);
+        table->used += *place == 0;
+        __atomic_store_n(place, number << STATE_BITS | state, __ATOMIC_RELAXED);
+    } else {
+        log_line(LOG_ERROR, "out of host memory: a collective may be held like other launches");
+    }
+    lock_give_back(&table_lock);
+}
+
+static uint64_t state_of(const void *handle)
+{
+    struct table *now = __atomic_load_n(&table, __ATOMIC_ACQUIRE);
+    return now == NULL || handle == NULL
+               ? NOT_ASKED
+               : __atomic_load_n(place_of(now, (uint64_t)(uintptr_t)handle), __ATOMIC_RELAXED) &
+                     STATES;
+}
+
+void collective_named(const void *function, const char *name)
+{
+    keep(function, name == NULL ? NOT_ASKED : collective_is_name(name) ? IS_COLLECTIVE : IS_NONE);
+}
+
+void collective_keep(const void *handle, bool is_collective)
+{
+    if (is_collective || state_of(handle) != NOT_ASKED)
+        keep(handle, is_collective ? IS_COLLECTIVE : IS_NONE);
 }
 
 static bool ask_driver(CUfunction function)
@@ -52,36 +112,17 @@ static bool ask_driver(CUfunction function)
     return result == CUDA_SUCCESS && collective_is_name(name);
 }
 
-static uint64_t place_of(uint64_t handle)
+bool collective_is_known(const void *handle)
 {
-    handle = (handle ^ handle >> 32) * 0x9e3779b97f4a7c15u;
-    return handle >> 48;
+    return state_of(handle) == IS_COLLECTIVE;
 }
 
 bool collective_is_function(CUfunction function)
 {
-    uint64_t handle = (uint64_t)(uintptr_t)function << 1;
-    uint64_t home = place_of(handle);
-    uint64_t *place = &table[home % WORDS];
-    if (handle == 0)
-        return false;
-    for (uint64_t i = 0; i < PROBES; i++) {
-        uint64_t *at = &table[(home + i) % WORDS];
-        uint64_t word = __atomic_load_n(at, __ATOMIC_RELAXED);
-        if ((word & ~(uint64_t)IS_COLLECTIVE) == handle)
-            return (word & IS_COLLECTIVE) != 0;
-        if (word == FREE_WORD) {
-            place = at;
-            break;
-        }
+    uint64_t state = state_of(function);
+    if (state == NOT_ASKED && function != NULL) {
+        state = ask_driver(function) ? IS_COLLECTIVE : IS_NONE;
+        keep(function, state);
     }
-    bool is_collective = ask_driver(function);
-    __atomic_store_n(place, handle | (is_collective ? IS_COLLECTIVE : 0), __ATOMIC_RELAXED);
-    return is_collective;
-}
-
-void collective_forget(void)
-{
-    for (uint32_t i = 0; i < WORDS; i++)
-        __atomic_store_n(&table[i], FREE_WORD, __ATOMIC_RELAXED);
+    return state == IS_COLLECTIVE;
 }

@@ -20,6 +20,12 @@ bool flight_overlaps(const struct flight *flight)
     return stream_habits_overlap(&flight->streams) && !stream_habits_are_short(&flight->streams);
 }
 
+int64_t flight_left_ns(const struct flight *flight, int64_t now_ns)
+{
+    return virtual_time_left_ns(region_shared(flight->device), now_ns) +
+           flight->collectives.put_off_ns;
+}
+
 /* ---- which launches are measured ---- */
 
 enum sampling {
@@ -32,8 +38,7 @@ enum sampling {
 static bool is_near_limit(const struct flight *flight, int64_t now_ns)
 {
     int64_t near_ns = NEAR_LIMIT_NS + (flight_overlaps(flight) ? 2 * FLIGHT_OVERLAPPING_NS : 0);
-    return cap_is_kept(flight->device, &flight->window) &&
-           virtual_time_left_ns(region_shared(flight->device), now_ns) < near_ns;
+    return cap_is_kept(flight->device, &flight->window) && flight_left_ns(flight, now_ns) < near_ns;
 }
 
 /* True while the GPU has more to do than is good to guess: a batch of several launches, without a pause,
@@ -62,18 +67,20 @@ static bool may_trust_prices(struct flight *flight, int64_t now_ns)
  * holds who should go on. But where the GPU idles between launches, those that can be measured are not like
  * the rest, unless they are so long, or so uneven, that a sample says less. Under a cap long ones all are:
  * one that is charged by price may run next to a batch on another stream, and be counted with that, too. */
-static bool are_all_measured(struct flight *flight, const struct estimate *estimate, int64_t now_ns)
+static bool are_all_measured(struct flight *flight, const struct launch *launch,
+                             const struct estimate *estimate, int64_t now_ns)
 {
     bool is_near = is_near_limit(flight, now_ns);
     bool is_long = cap_is_kept(flight->device, &flight->window) &&
                    estimate_price(estimate) >= ESTIMATE_LONG_NS;
-    return is_long || is_kept_busy(flight, now_ns) || (is_near && !flight->has_pauses) ||
+    return is_long || is_kept_busy(flight, now_ns) ||
+           (is_near && (launch->is_collective || !flight->has_pauses)) ||
            estimate_is_uneven(estimate, is_near ? ESTIMATE_UNEVEN_NS : ESTIMATE_LONG_NS);
 }
 
 /* What is to become of a launch for which no batch is open. */
-static enum sampling choose_sampling(struct flight *flight, const struct estimate *estimate,
-                                     int64_t now_ns)
+static enum sampling choose_sampling(struct flight *flight, const struct launch *launch,
+                                     const struct estimate *estimate, int64_t now_ns)
 {
     if (estimate->samples < ESTIMATE_KNOWN || window_has_turns(&flight->window))
         return SAMPLING_ALL;
@@ -82,7 +89,7 @@ static enum sampling choose_sampling(struct flight *flight, const struct estimat
     if (stream_habits_are_short(&flight->streams) && may_trust_prices(flight, now_ns))
         return is_due && is_idle ? SAMPLING_ONE : SAMPLING_NONE;
     /* Only a launch that would not have been measured otherwise is a sample: it stands for such. */
-    if (flight->window.state != WINDOW_SHARED && are_all_measured(flight, estimate, now_ns))
+    if (flight->window.state != WINDOW_SHARED && are_all_measured(flight, launch, estimate, now_ns))
         return SAMPLING_ALL;
     if (is_due)
         return SAMPLING_ONE;
@@ -221,17 +228,18 @@ void flight_enlist(struct flight *flight, struct launch *launch, struct estimate
 {
     struct batch *open = timing_open_batch(&flight->timing);
     stream_habits_launch(&flight->streams, launch->stream, launch->is_dependent);
+    /* A new kind is measured by itself, and so is a part of a collective, in which others wait. */
     bool is_apart =
         open != NULL &&
-        (estimate->samples == 0 /* a new kind is measured by itself */
-         || (!batch_is_on(open, launch->stream) && !timing_join(&flight->timing, launch->stream)));
+        (estimate->samples == 0 || (launch->is_collective && !flight_overlaps(flight)) ||
+         (!batch_is_on(open, launch->stream) && !timing_join(&flight->timing, launch->stream)));
     if (is_apart)
         close_at_once(flight, now_ns);
     else
         note_pace(flight, now_ns);
     open = timing_open_batch(&flight->timing);
     enum sampling sampling =
-        open == NULL ? choose_sampling(flight, estimate, now_ns) : SAMPLING_NONE;
+        open == NULL ? choose_sampling(flight, launch, estimate, now_ns) : SAMPLING_NONE;
     if (sampling != SAMPLING_NONE)
         open_batch(flight, launch->stream, estimate, sampling, now_ns);
     if (flight->window.state == WINDOW_OPEN && flight->used_window != flight->window.id) {
@@ -242,19 +250,26 @@ void flight_enlist(struct flight *flight, struct launch *launch, struct estimate
     int64_t price_ns = estimate_price(estimate);
     virtual_time_charge(region_shared(flight->device), begins_at(flight, now_ns), price_ns,
                         cap_percent(flight->device));
+    if (launch->is_collective) {
+        estimate_mark_part(estimate);
+        collective_debt_part(&flight->collectives, cap_percent(flight->device), price_ns, now_ns);
+    } else {
+        collective_debt_end_round(&flight->collectives);
+    }
     flight_count(flight, estimate, price_ns, 1, now_ns);
     open = timing_open_batch(&flight->timing);
     if (open == NULL)
         return; /* its price stands */
     launch->batch = open->id;
     open->coming++;
+    open->parts_ns += launch->is_collective ? price_ns : 0;
     /* One launch among others on other streams has their time in its own. */
     bool is_wanted = flight->measure_next && !flight_overlaps(flight);
     bool is_alone = open->launches == 1 && flight->has_pauses && !launch->is_dependent &&
                     estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS);
     bool is_full = open->charged_ns >= FLIGHT_BATCH_NS;
     bool is_enough = is_wanted || open->is_sample || flight->is_sparse || is_alone ||
-                     open->launches >= estimate_batch_limit(estimate);
+                     launch->is_collective || open->launches >= estimate_batch_limit(estimate);
     open->ends_behind =
         open->ends_behind || is_full || (is_enough && open->launches >= open->least_launches);
     if (is_full)

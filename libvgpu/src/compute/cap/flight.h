@@ -28,6 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "compute/cap/collective_debt.h"
 #include "compute/cap/launch.h"
 #include "compute/measure/estimate.h"
 #include "compute/measure/program_habits.h"
@@ -60,6 +61,7 @@ struct flight {
     struct stream_habits streams;
     struct overlap overlap; /* of the batches since a price was learned from such */
     struct interlock interlock;
+    struct collective_debt collectives;
     bool bound_next;   /* of samples of launches that overlap, the next is one alone */
     bool is_held;      /* by the cap, until a burst begins */
     bool measure_next; /* the last batch was lost: measure one launch alone */
@@ -71,6 +73,9 @@ struct flight {
 
 /* True while launches go to several streams in turn, and what they launch may overlap in a batch. */
 bool flight_overlaps(const struct flight *flight);
+
+/* By how much the container's virtual time may still move before launches of this process have to wait. */
+int64_t flight_left_ns(const struct flight *flight, int64_t now_ns);
 
 /* ---- flight.c: what goes to the GPU ---- */
 

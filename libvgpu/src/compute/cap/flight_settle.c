@@ -30,6 +30,14 @@ static bool is_drained(uint32_t device)
     return true;
 }
 
+/* Beyond what a batch was charged, to the virtual time alone. */
+static void charge_late(struct flight *flight, const struct batch *batch, int64_t late_ns)
+{
+    virtual_time_advance(region_shared(flight->device), late_ns, cap_percent(flight->device));
+    if (batch->parts_ns > 0)
+        collective_debt_correct(&flight->collectives, cap_percent(flight->device), late_ns);
+}
+
 void flight_settle(struct flight *flight, const struct batch *batch, bool is_measured,
                    int64_t gpu_ns, int64_t now_ns)
 {
@@ -66,11 +74,13 @@ void flight_settle(struct flight *flight, const struct batch *batch, bool is_mea
     utilisation_note(region_usage(), region_shared(flight->device), flight->device,
                      (uint64_t)now_ns);
     if (batch->overdue_ns > 0)
-        virtual_time_advance(region_shared(flight->device), -batch->overdue_ns,
-                             cap_percent(flight->device));
+        charge_late(flight, batch, -batch->overdue_ns);
     if (is_measured) {
         virtual_time_correct(region_shared(flight->device), now_ns, truth_ns - batch->charged_ns,
                              cap_percent(flight->device));
+        if (batch->parts_ns > 0)
+            collective_debt_correct(&flight->collectives, cap_percent(flight->device),
+                                    truth_ns - batch->charged_ns);
         sample_quality_learn(&flight->estimates, &flight->overlap, &flight->window, batch, gpu_ns);
     }
     if (flight->timing.count == 0 && is_drained(flight->device))
@@ -129,8 +139,12 @@ void flight_harvest(struct flight *flight, int64_t now_ns)
         if (since_ns >= 0)
             sample_quality_learn_awaited(&flight->estimates, &flight->overlap, &batch, since_ns);
     }
-    if (timing_oldest(&flight->timing) != NULL)
-        flight->seen_running_ns = now_ns;
+    const struct batch *oldest = timing_oldest(&flight->timing);
+    if (oldest == NULL)
+        return;
+    flight->seen_running_ns = now_ns;
+    if (oldest->parts_ns > 0) /* a wait that is not known yet must not let the next round go */
+        flight_charge_overdue(flight, now_ns);
 }
 
 void flight_catch_up(struct flight *flight, int64_t now_ns)
@@ -162,7 +176,7 @@ void flight_charge_overdue(struct flight *flight, int64_t now_ns)
     if (late_ns <= 0)
         return;
     oldest->overdue_ns += late_ns;
-    virtual_time_advance(region_shared(flight->device), late_ns, cap_percent(flight->device));
+    charge_late(flight, oldest, late_ns);
 }
 
 void flight_forget(struct flight *flight, CUcontext context, int64_t now_ns)

@@ -22,7 +22,8 @@ struct local_growth {
 
 struct launch {
     uint32_t device;
-    bool is_collective; /* it may be a part of one that has begun (collective.h) */
+    bool is_collective; /* a part of one (collective.h) */
+    bool has_begun;     /* it must not wait: others of the same call have begun */
     bool is_dependent;  /* its kernel overlaps those next to it: alone it takes longer (flight.h) */
     uint64_t key;       /* of its kind (estimate.h) */
     CUstream stream;

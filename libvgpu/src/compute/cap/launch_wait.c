@@ -1,6 +1,7 @@
 #include "compute/cap/launch_wait.h"
 
 #include "compute/cap/cap.h"
+#include "compute/cap/collective_debt.h"
 #include "compute/cap/launch_queue.h"
 #include "compute/cap/virtual_time.h"
 #include "slice/region.h"
@@ -81,6 +82,18 @@ static int64_t slack_of(const struct flight *flight, const struct launch_wait_st
     return flight->window.state == WINDOW_SHARED ? SHARED_SLACK_NS : VIRTUAL_TIME_SLACK_NS;
 }
 
+/* How long the cap holds the launch. What is put off for collectives is not due yet. Parts of these are held where they
+ * are far ahead only: else a program of nothing but parts would have no cap. */
+static int64_t held_ns(const struct flight *flight, const struct launch *launch,
+                       const struct launch_wait_state *wait, int64_t now_ns)
+{
+    int64_t due_ns = now_ns + flight->collectives.put_off_ns;
+    return launch->is_collective ? virtual_time_wait_ns(region_shared(flight->device),
+                                                        due_ns + COLLECTIVE_AHEAD_NS, 0)
+                                 : virtual_time_wait_ns(region_shared(flight->device), due_ns,
+                                                        slack_of(flight, wait, now_ns));
+}
+
 /* True where a launch cannot be measured with the open batch, which launches of other threads keep open. */
 static bool is_kept_apart(struct flight *flight, const struct estimate *estimate, CUstream stream)
 {
@@ -95,12 +108,12 @@ enum launch_wait launch_wait_why(struct flight *flight, const struct launch *lau
                                  const struct launch_wait_state *wait, int64_t now_ns)
 {
     const struct window *window = &flight->window;
-    int64_t slack_ns = slack_of(flight, wait, now_ns);
-    if (window->state == WINDOW_CLOSED)
+    if (window->state == WINDOW_CLOSED && !launch->is_collective)
         return LAUNCH_WAIT_TURN;
-    if (cap_is_kept(flight->device, window) &&
-        virtual_time_wait_ns(region_shared(flight->device), now_ns, slack_ns) > 0)
+    if (cap_is_kept(flight->device, window) && held_ns(flight, launch, wait, now_ns) > 0)
         return LAUNCH_WAIT_CAP;
+    if (launch->is_collective) /* others wait for it on the GPU */
+        return LAUNCH_WAIT_NOTHING;
     if (window->state == WINDOW_OPEN &&
         !window_fits(flight->device, window, estimate->gpu_ns, now_ns))
         return LAUNCH_WAIT_TURN;
@@ -208,11 +221,11 @@ static int64_t next_poll(struct flight *flight, const struct estimate *estimate,
     return now_ns + wait->poll_ns;
 }
 
-int64_t launch_wait_until(struct flight *flight, const struct estimate *estimate,
-                          struct launch_wait_state *wait, enum launch_wait why, int64_t now_ns)
+int64_t launch_wait_until(struct flight *flight, const struct launch *launch,
+                          const struct estimate *estimate, struct launch_wait_state *wait,
+                          enum launch_wait why, int64_t now_ns)
 {
-    int64_t until_ns = now_ns + virtual_time_wait_ns(region_shared(flight->device), now_ns,
-                                                     slack_of(flight, wait, now_ns));
+    int64_t until_ns = now_ns + held_ns(flight, launch, wait, now_ns);
     if (why == LAUNCH_WAIT_GPU)
         until_ns = next_poll(flight, estimate, wait, now_ns);
     if (why == LAUNCH_WAIT_THREAD)

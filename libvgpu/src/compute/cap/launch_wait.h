@@ -46,7 +46,8 @@ enum launch_wait launch_wait_again(struct flight *flight, const struct launch *l
                                    int64_t now_ns);
 
 /* When it looks again; says meanwhile what the container's other processes must know. */
-int64_t launch_wait_until(struct flight *flight, const struct estimate *estimate,
-                          struct launch_wait_state *wait, enum launch_wait why, int64_t now_ns);
+int64_t launch_wait_until(struct flight *flight, const struct launch *launch,
+                          const struct estimate *estimate, struct launch_wait_state *wait,
+                          enum launch_wait why, int64_t now_ns);
 
 #endif

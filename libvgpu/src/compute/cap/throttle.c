@@ -4,6 +4,7 @@
 
 #include "compute/cap/budget.h"
 #include "compute/cap/cap.h"
+#include "compute/cap/collective_debt.h"
 #include "compute/cap/flight.h"
 #include "compute/cap/launch_queue.h"
 #include "compute/cap/launch_wait.h"
@@ -53,6 +54,10 @@ static void look(struct flight *flight, int64_t now_ns)
     virtual_time_set_percent(region_shared(flight->device), now_ns, cap_percent(flight->device));
     if (!cap_is_kept(flight->device, &flight->window))
         virtual_time_forgive(region_shared(flight->device), now_ns);
+    if (flight->in_flight_ns <= 0) /* else there may be more debt than is known */
+        collective_debt_bound(&flight->collectives,
+                              virtual_time_wait_ns(region_shared(flight->device), now_ns, 0),
+                              now_ns);
 }
 
 /* Waits, unlocked, for those who came before and then until the launch may start. Returns locked, and with its
@@ -76,7 +81,7 @@ static int64_t wait_to_start(struct flight *flight, const struct launch *launch,
         if (why == LAUNCH_WAIT_NOTHING || !cap_is_set(flight->device))
             break;
         flight_close(flight, now_ns);
-        int64_t until_ns = launch_wait_until(flight, estimate, &wait, why, now_ns);
+        int64_t until_ns = launch_wait_until(flight, launch, estimate, &wait, why, now_ns);
         struct window window = flight->window;
         lock_give_back(&flight->lock);
         if (window.state == WINDOW_OPEN && (why == LAUNCH_WAIT_CAP || why == LAUNCH_WAIT_TURN))
@@ -99,17 +104,6 @@ static int64_t wait_to_start(struct flight *flight, const struct launch *launch,
     region_add(&region_counters(flight->device)->held_ns, now_ns - wait.since_ns);
     wait_histogram_note(region_counters(flight->device), now_ns - wait.since_ns);
     return now_ns;
-}
-
-/* True for a part of a collective that has begun. Of several threads' parts at one moment one may be taken
- * for another beginning. */
-static bool has_begun(const struct launch *launch, int64_t now_ns)
-{
-    static int64_t last_ns; /* atomic: when this process last launched a part of a collective */
-    if (!launch->is_collective)
-        return false;
-    int64_t before_ns = __atomic_exchange_n(&last_ns, now_ns, __ATOMIC_RELAXED);
-    return before_ns != 0 && now_ns - before_ns < THROTTLE_COLLECTIVE_NS;
 }
 
 /* A launch whose thread could not look at what is in flight: charged by its price, not measured. */
@@ -136,8 +130,9 @@ void throttle_before(struct launch *launch)
     flight_catch_up(flight, now_ns);
     window_want(launch->device, &flight->window, now_ns, false);
     struct estimate *estimate = estimate_find(&flight->estimates, launch->key);
-    bool waits = !has_begun(launch, now_ns) &&
-                 (ticket_lock_is_busy(&flight->launches) ||
+    bool has_queue = !launch->is_collective && ticket_lock_is_busy(&flight->launches);
+    bool waits = !launch->has_begun &&
+                 (has_queue ||
                   launch_wait_why(flight, launch, estimate, NULL, now_ns) != LAUNCH_WAIT_NOTHING);
     if (waits) {
         now_ns = wait_to_start(flight, launch, now_ns);
@@ -150,7 +145,7 @@ void throttle_before(struct launch *launch)
     flight_enlist(flight, launch, estimate, now_ns);
     if (waits) /* once it is charged: the next one must find the virtual time moved */
         arrival_serve(region_usage(), launch->device, region_slot(), now_ns);
-    if (launch->batch == 0)
+    if (launch->batch == 0 && !launch->is_collective) /* each of those is charged by itself */
         budget_grant(flight, estimate, now_ns);
     lock_give_back(&flight->lock);
 }
@@ -161,7 +156,7 @@ void throttle_after(const struct launch *launch)
     int64_t now_ns = waiting_now_ns(); /* before the lock: others may have it */
     if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS))
         return; /* whoever looks next gives the batch up */
-    if (flight_launched(flight, launch, now_ns))
+    if (flight_launched(flight, launch, now_ns) && !launch->is_collective)
         budget_grant(flight, estimate_find(&flight->estimates, launch->key), now_ns);
     lock_give_back(&flight->lock);
 }

@@ -22,11 +22,8 @@
 #include "compute/cap/launch.h"
 #include "vgpu/cuda_api.h"
 
-/* Parts of a collective follow each other within so long, on whatever devices. */
-#define THROTTLE_COLLECTIVE_NS 100000000
-
 /* Before a launch whose device, kind and stream are known: waits until it may start and charges it. A part of
- * a collective that has begun is charged and does not wait: the others wait for it on the GPU. One that is
+ * a collective is charged and does not wait, since others wait for it on the GPU (collective_debt.h). One that is
  * measured gets a batch, and throttle_after is to be called once the driver has taken it. Further ones of
  * the same kind may find themselves prepaid (budget.h). */
 void throttle_before(struct launch *launch);

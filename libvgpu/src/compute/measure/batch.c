@@ -145,7 +145,7 @@ void batch_begin(struct batch *batch, CUstream stream, int64_t now_ns)
     batch->stream_count = 1;
     batch->thread = batch_thread_of(stream);
     batch->opened_ns = now_ns;
-    batch->charged_ns = batch->overdue_ns = batch->counted_ns = 0;
+    batch->charged_ns = batch->parts_ns = batch->overdue_ns = batch->counted_ns = 0;
     batch->idle_ns = batch->launched_ns = 0;
     batch->is_sample = batch->ends_behind = false;
     batch->speaks_for_ns = 0;

@@ -44,6 +44,7 @@ struct batch {
     bool is_beside;        /* on another stream */
     bool is_shared;        /* some of its time is that of other batches, too */
     int64_t charged_ns;
+    int64_t parts_ns; /* of that, to parts of collectives */
     int64_t
         overdue_ns; /* charged beyond that, to the virtual time alone, since it lasted so long */
     int64_t opened_ns;

@@ -35,7 +35,7 @@ struct estimate *estimate_find(struct estimates *estimates, uint64_t key)
     place->gpu_ns = ESTIMATE_GUESS_NS;
     place->samples = place->shared_samples = place->given_up = 0;
     place->uneven_score = 0;
-    place->is_rough = false;
+    place->is_rough = place->is_part = false;
     place->shared_least_ns = place->alone_ns = 0;
     __atomic_store_n(&place->key, key, __ATOMIC_RELEASE);
     return place;
@@ -74,7 +74,7 @@ void estimate_learn(struct estimate *estimate, int64_t gpu_ns, uint32_t launches
         estimate->samples++;
     if (estimate->samples >= ESTIMATE_KNOWN)
         __atomic_store_n(&estimate->budget_price_ns,
-                         estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS)
+                         estimate->is_part || estimate_is_uneven(estimate, ESTIMATE_UNEVEN_NS)
                              ? ESTIMATE_NO_PRICE_NS
                              : estimate_price(estimate),
                          __ATOMIC_RELAXED);
@@ -114,6 +114,14 @@ void estimate_doubt_all(struct estimates *estimates)
         estimate->alone_ns = 0;
         estimate->is_rough = true;
     }
+}
+
+void estimate_mark_part(struct estimate *estimate)
+{
+    if (estimate->is_part)
+        return;
+    estimate->is_part = true;
+    __atomic_store_n(&estimate->budget_price_ns, ESTIMATE_NO_PRICE_NS, __ATOMIC_RELAXED);
 }
 
 int64_t estimate_price(const struct estimate *estimate)

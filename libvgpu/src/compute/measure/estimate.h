@@ -29,7 +29,8 @@ struct estimate {
     int64_t budget_price_ns; /* atomic: the price, once it is known; 0: not to be prepaid */
     uint32_t samples;
     uint8_t uneven_score; /* even samples that are wanting until none was uneven */
-    bool is_rough;        /* measured while others may have run: the next good sample replaces it */
+    bool is_part;  /* of a collective: what it takes hangs on others, so it is never prepaid */
+    bool is_rough; /* measured while others may have run: the next good sample replaces it */
     int64_t shared_least_ns; /* of the samples next to others since the last that counted */
     uint32_t shared_samples;
     uint32_t given_up; /* measurements in a row that the launch itself spoilt */
@@ -89,6 +90,9 @@ bool estimate_is_uneven(const struct estimate *estimate, int64_t least_ns);
 /* Handles may mean other functions from now on: each kind needs a sample more, which replaces its
  * price. */
 void estimate_doubt_all(struct estimates *estimates);
+
+/* Launches of this kind are parts of collectives. */
+void estimate_mark_part(struct estimate *estimate);
 
 /* Returns what a launch of this kind is charged. */
 int64_t estimate_price(const struct estimate *estimate);

@@ -53,6 +53,7 @@ CUresult graph_need_of(CUgraph graph, struct graph_need *need)
     need->count = 0;
     need->stream = 0;
     need->local_bytes_a_thread = 0;
+    need->has_collective = false;
     if (region_open() == REGION_NONE || real.cuGraphGetNodes == NULL ||
         real.cuGraphNodeGetType == NULL)
         return CUDA_SUCCESS;
@@ -61,6 +62,7 @@ CUresult graph_need_of(CUgraph graph, struct graph_need *need)
     CUresult result = graph_peak_of(graph, &peak);
     capture_resume(pause);
     need->local_bytes_a_thread = peak.local_bytes_a_thread;
+    need->has_collective = peak.has_collective;
     for (int i = 0; i < peak.count && result == CUDA_SUCCESS; i++) {
         add(need, peak.each[i].ordinal, peak.each[i].shared_bytes);
         add(need, peak.each[i].ordinal, peak.each[i].lasting_bytes);

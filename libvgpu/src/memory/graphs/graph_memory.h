@@ -24,6 +24,7 @@ struct pool;
 struct graph_need {
     int count;
     uint64_t local_bytes_a_thread; /* the most that a kernel of it needs; local_memory.h */
+    bool has_collective;           /* it has such a kernel (collective.h) */
     uint64_t stream; /* where it is to run, by its lasting number; 0: that is not known */
     struct {
         CUdevice ordinal;

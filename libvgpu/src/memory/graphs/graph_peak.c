@@ -122,6 +122,7 @@ static void visit_child(struct places *places, uint32_t node, const struct graph
 {
     struct place *taken[GRAPH_MOST_DEVICES];
     uint32_t row, step;
+    places->peak->has_collective |= child->has_collective;
     if (child->local_bytes_a_thread > places->peak->local_bytes_a_thread)
         places->peak->local_bytes_a_thread = child->local_bytes_a_thread;
     for (int i = 0; i < child->count; i++) {
@@ -181,6 +182,7 @@ static CUresult peak_of(CUgraph graph, struct graph_peak *peak, int depth)
     peak->count = 0;
     CUresult result = graph_walk_begin(&walk, graph);
     peak->local_bytes_a_thread = walk.local_bytes_a_thread;
+    peak->has_collective = walk.has_collective;
     if (result != CUDA_SUCCESS || walk.count == 0)
         return result;
     struct places *places =

@@ -15,6 +15,7 @@
 #ifndef VGPU_GRAPH_PEAK_H
 #define VGPU_GRAPH_PEAK_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "vgpu/cuda_api.h"
@@ -24,6 +25,7 @@
 struct graph_peak {
     int count;
     uint64_t local_bytes_a_thread; /* the most that a kernel of it needs; local_memory.h */
+    bool has_collective;           /* it has such a kernel (collective.h) */
     struct {
         CUdevice ordinal;
         uint64_t shared_bytes;  /* places for what the graph frees itself */

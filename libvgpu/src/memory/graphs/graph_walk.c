@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <sys/mman.h>
 
+#include "compute/cap/collective.h"
 #include "driver/real.h"
 #include "memory/ledger/charge.h"
 #include "memory/local/local_memory.h"
@@ -79,18 +80,19 @@ static CUresult ask_node(struct graph_walk_node *node)
 }
 
 /* Of kernels of libraries the first version tells no function. */
-static uint64_t local_bytes_of(CUgraphNode node)
+static void look_at_kernel(struct graph_walk *walk, CUgraphNode node)
 {
     CUDA_KERNEL_NODE_PARAMS params = {0};
     CUDA_KERNEL_NODE_PARAMS_v1 old = {0};
     if (real.cuGraphKernelNodeGetParams_v2 != NULL)
-        return real.cuGraphKernelNodeGetParams_v2(node, &params) == CUDA_SUCCESS
-                   ? local_memory_of(params.func, params.kern)
-                   : 0;
-    return real.cuGraphKernelNodeGetParams != NULL &&
-                   real.cuGraphKernelNodeGetParams(node, &old) == CUDA_SUCCESS
-               ? local_memory_of(old.func, NULL)
-               : 0;
+        real.cuGraphKernelNodeGetParams_v2(node, &params);
+    else if (real.cuGraphKernelNodeGetParams != NULL &&
+             real.cuGraphKernelNodeGetParams(node, &old) == CUDA_SUCCESS)
+        params.func = old.func;
+    uint64_t bytes = local_memory_of(params.func, params.kern);
+    if (bytes > walk->local_bytes_a_thread)
+        walk->local_bytes_a_thread = bytes;
+    walk->has_collective |= collective_is_node(params.func, params.kern);
 }
 
 /* Without the data of edges the driver refuses to tell of those that have some. */
@@ -117,9 +119,7 @@ static CUresult ask_nodes(struct graph_walk *walk, const CUgraphNode *handles, s
             walk->nodes[i].type = type;
             result = ask_node(&walk->nodes[i]);
         } else if (type == CU_GRAPH_NODE_TYPE_KERNEL) {
-            uint64_t bytes = local_bytes_of(handles[i]);
-            if (bytes > walk->local_bytes_a_thread)
-                walk->local_bytes_a_thread = bytes;
+            look_at_kernel(walk, handles[i]);
         }
         *any |= type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_GRAPH;
     }

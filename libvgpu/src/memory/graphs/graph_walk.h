@@ -4,6 +4,7 @@
 #ifndef VGPU_GRAPH_WALK_H
 #define VGPU_GRAPH_WALK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -34,6 +35,7 @@ struct graph_walk {
     void *mapping;
     size_t mapped_bytes;
     uint64_t local_bytes_a_thread; /* the most that a kernel needs, child graphs' not counted */
+    bool has_collective;           /* a kernel is part of one (collective.h); the same */
 };
 
 CUresult graph_walk_begin(struct graph_walk *walk, CUgraph graph);
