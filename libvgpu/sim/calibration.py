@@ -19,6 +19,8 @@ from ..yamltext import parse, read
 CALIBRATIONS = Path(__file__).resolve().parent / "calibrations"
 #: What a profile follows that names none, and what it was measured on.
 DEFAULT = "h100"
+#: What can vary, in the order of the machine file (``SIM_SPREAD_…``).
+SPREADS = ("latency", "submission", "switch", "call", "kernel")
 #: In place of the bytes of a green context: it takes what any context takes.
 _AS_A_CONTEXT = (1 << 64) - 1
 
@@ -38,6 +40,9 @@ class Calibration:
         name: of the calibration.
         call_ns: what each call of `call_names` takes of the host at least.
         cold_call_ns: and how much more where its thread made none for `cold_after_ns`.
+        spread_percent: how far from its figure each of `SPREADS` lies at most, each time.
+        run_spread_percent: and how far all of one seed lie.
+        spread_seed: decides what varies; 0: nothing does.
     """
 
     name: str
@@ -67,21 +72,45 @@ class Calibration:
     heap_bytes: int
     call_ns: tuple[int, ...]
     cold_call_ns: tuple[int, ...]
+    spread_percent: tuple[int, ...]
+    run_spread_percent: tuple[int, ...]
+    spread_seed: int = 0
 
     def without_call_costs(self) -> "Calibration":
         """Returns the same where calls cost the host nothing."""
         nothing = (0,) * len(self.call_ns)
         return replace(self, call_ns=nothing, cold_call_ns=nothing)
 
+    def varied(self, seed: int) -> "Calibration":
+        """Returns the same where costs vary as the seed has it; 0: where they do not."""
+        return replace(self, spread_seed=seed)
+
 
 _OF_CALLS = ("call_ns", "cold_call_ns")
-_FIGURES = tuple(
-    name for name in Calibration.__dataclass_fields__ if name not in ("name", *_OF_CALLS)
+_OF_SPREADS = ("spread_percent", "run_spread_percent")
+_SINGLE = tuple(
+    name
+    for name in Calibration.__dataclass_fields__
+    if name not in ("name", *_OF_CALLS, *_OF_SPREADS)
 )
+_FIGURES = tuple(name for name in _SINGLE if name != "spread_seed")
 
 _Ns = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 _Bytes = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _Source = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+_Percent = tuple[Annotated[int, msgspec.Meta(ge=0, le=90)], _Source]
+
+
+class _Spread(msgspec.Struct, forbid_unknown_fields=True):
+    """How far each of `SPREADS` varies at most, either way."""
+
+    latency: _Percent
+    submission: _Percent
+    switch: _Percent
+    call: _Percent
+    kernel: _Percent
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -114,6 +143,8 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     local_slack_bytes: tuple[_Bytes, _Source]
     heap_bytes: tuple[_Bytes, _Source]
     call_ns: dict[str, tuple[_Ns, _Source]]
+    spread_percent: _Spread
+    run_spread_percent: _Spread
     cold_call_ns: dict[str, tuple[_Ns, _Source]] = {}
 
 
@@ -144,6 +175,8 @@ def read_calibration(path: Path) -> Calibration:
                 f"no cost can be given to {unknown[0]!r}; allowed are: {', '.join(names)}",
             )
         figures[key] = tuple(given[name][0] if name in given else 0 for name in names)
+    for key in _OF_SPREADS:
+        figures[key] = tuple(getattr(getattr(file, key), name)[0] for name in SPREADS)
     for name in ("block_bytes", "pool_granule_bytes"):
         if figures[name] & (figures[name] - 1):
             raise places.error(f"$.{name}", f"{name} is {figures[name]}, but must be a power of 2")
@@ -172,7 +205,7 @@ def find_calibration(name: str) -> Calibration:
 
 def read_native(source: Any) -> Calibration:
     """Returns what a ``struct sim_calibration`` says."""
-    figures: dict[str, Any] = {name: int(getattr(source, name)) for name in _FIGURES}
+    figures: dict[str, Any] = {name: int(getattr(source, name)) for name in _SINGLE}
     for name in ("concurrent", "managed_as_touched", "local_memory"):
         figures[name] = bool(figures[name])
     if figures["green_context_bytes"] == _AS_A_CONTEXT:
@@ -180,16 +213,18 @@ def read_native(source: Any) -> Calibration:
     for name in _OF_CALLS:
         costs = getattr(source, name)
         figures[name] = tuple(int(costs[index]) for index in range(len(call_names())))
+    for name in _OF_SPREADS:
+        figures[name] = tuple(int(percent) for percent in getattr(source, name))
     return Calibration(name=ffi.string(source.name).decode(), **figures)
 
 
 def fill_native(target: Any, calibration: Calibration) -> None:
     """Writes a calibration into a ``struct sim_calibration``."""
     target.name = calibration.name.encode()
-    for name in _FIGURES:
+    for name in _SINGLE:
         value = getattr(calibration, name)
         setattr(target, name, _AS_A_CONTEXT if value is None else int(value))
-    for name in _OF_CALLS:
-        costs = getattr(target, name)
-        for index, cost_ns in enumerate(getattr(calibration, name)):
-            costs[index] = cost_ns
+    for name in (*_OF_CALLS, *_OF_SPREADS):
+        array = getattr(target, name)
+        for index, value in enumerate(getattr(calibration, name)):
+            array[index] = value

@@ -30,6 +30,8 @@ KIB = 1 << 10
 NVIDIA_VENDOR_ID = 0x10DE
 #: Environment variable: the calibration of every GPU that is made, whatever its profile names.
 CALIBRATION = "VGPU_SIM_CALIBRATION"
+#: Environment variable: the seed by which their costs vary; unset or 0: they do not.
+SPREAD = "VGPU_SIM_SPREAD"
 MODELS = Path(__file__).resolve().parent / "models"
 _GB = 10**9
 _KHZ_PER_MHZ = 1000
@@ -224,9 +226,22 @@ def read_profile(path: Path) -> Profile:
         calibration = find_calibration(os.environ.get(CALIBRATION) or model.calibration)
     except UsageError as error:
         raise places.error("$.calibration", error.message, error.hint) from None
+    calibration = calibration.varied(_spread_seed())
     if model.call_costs == "none":
         calibration = calibration.without_call_costs()
     return model.profile(calibration)
+
+
+def _spread_seed() -> int:
+    """Returns the seed of what varies on GPUs that are made now, or 0.
+
+    Raises:
+        UsageError: the environment has no number there.
+    """
+    text = os.environ.get(SPREAD) or "0"
+    if not text.isascii() or not text.isdigit() or int(text) >= 1 << 32:
+        raise UsageError(f"{SPREAD} is {text!r}, but must be a number from 0 to {(1 << 32) - 1}")
+    return int(text)
 
 
 def ideal_profile(name: str) -> Profile:
@@ -246,11 +261,11 @@ class _Profiles(Mapping[str, Profile]):
         return {path.stem: path for path in sorted(MODELS.glob("*.yaml"))}
 
     @functools.cached_property
-    def _read(self) -> dict[tuple[str, str | None], Profile]:
+    def _read(self) -> dict[tuple[str, str | None, str | None], Profile]:
         return {}
 
     def __getitem__(self, name: str) -> Profile:
-        key = name, os.environ.get(CALIBRATION)
+        key = name, os.environ.get(CALIBRATION), os.environ.get(SPREAD)
         if key not in self._read:
             self._read[key] = read_profile(self._paths[name])
         return self._read[key]

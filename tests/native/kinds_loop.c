@@ -4,6 +4,7 @@
  * by one:
  *   kind NUMBER NS   that kind lasts so long from now on
  *   period NS        0: as fast as they go
+ *   gap NS           of host work after each launch, whatever that took; 0 at first
  *   blocks NUMBER    of each launch from now on, 1 at first
  *   tell             how many launches, how many of them slow, and how much GPU time was asked for
  * and the end of stdin ends it. Linked with libcuda. */
@@ -20,7 +21,7 @@
 #define WARM_UP_ROUNDS 20
 #define SECOND_NS 1000000000
 
-static int64_t lengths_ns[MOST_KINDS], period_ns,
+static int64_t lengths_ns[MOST_KINDS], period_ns, gap_ns,
     blocks = 1;                          /* atomic; stdin's thread writes them */
 static int64_t launches, slow, asked_ns; /* atomic; the first thread writes them */
 
@@ -74,6 +75,8 @@ static void *listen(void *kinds)
             set(&lengths_ns[number], ns);
         else if (sscanf(line, "period %ld", &ns) == 1)
             set(&period_ns, ns);
+        else if (sscanf(line, "gap %ld", &ns) == 1)
+            set(&gap_ns, ns);
         else if (sscanf(line, "blocks %ld", &number) == 1)
             set(&blocks, number);
         printf("%lld %lld %lld\n", (long long)get(&launches), (long long)get(&slow),
@@ -112,8 +115,10 @@ int main(int argc, char **argv)
         set(&launches, get(&launches) + 1);
         set(&slow, get(&slow) + (done_ns - begun_ns > slow_ns));
         set(&asked_ns, get(&asked_ns) + length_ns);
-        while (now_ns() < begun_ns + get(&period_ns))
-            pass_time(begun_ns + get(&period_ns));
+        int64_t next_ns = begun_ns + get(&period_ns);
+        next_ns = next_ns > done_ns + get(&gap_ns) ? next_ns : done_ns + get(&gap_ns);
+        while (now_ns() < next_ns)
+            pass_time(next_ns);
         if (number != WARM_UP_ROUNDS * kinds)
             continue;
         printf("ready\n");

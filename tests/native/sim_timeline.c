@@ -51,11 +51,14 @@ static void add_operations(void)
               &overlap_ns) != 8)
         exit(2);
     struct sim_queue *queue = sim_layout_queue(device, slot, lane);
+    const struct sim_calibration *calibration = &device->identity.profile.calibration;
+    bool is_event = strcmp(kind, "event") == 0;
     for (uint32_t i = 0; i < count && queue->tail < SIM_QUEUE_DEPTH; i++)
         queue->operations[queue->tail++] = (struct sim_operation){
             .submitted_ns = at_ns,
             .cost_ns = cost_ns,
-            .kind = strcmp(kind, "event") == 0 ? SIM_OPERATION_EVENT : SIM_OPERATION_KERNEL,
+            .kind = is_event ? SIM_OPERATION_EVENT : SIM_OPERATION_KERNEL,
+            .latency_ns = is_event ? calibration->event_latency_ns : calibration->latency_ns,
             .kernels = 1,
             .parts = parts,
             .overlap_ns = overlap_ns};

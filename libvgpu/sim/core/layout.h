@@ -25,7 +25,7 @@
 #include "machine_api.h"
 
 #define SIM_MAGIC 0x31454e494843414dull /* "MACHINE1" as bytes */
-#define SIM_LAYOUT_VERSION 10
+#define SIM_LAYOUT_VERSION 11
 #define SIM_LANES 8
 #define SIM_QUEUE_DEPTH 1024
 #define SIM_LIFE_BASE 0x10000000000ll
@@ -67,7 +67,7 @@ struct sim_operation {
     int32_t priority;    /* of the stream: the lowest number first */
     uint32_t parts;      /* of SIM_PARTS that its blocks fill of the device; 0: all of it */
     uint32_t overlap_ns; /* of `cost_ns` that may pass while the kernel before it ends */
-    uint32_t reserved;
+    uint32_t latency_ns; /* from `submitted_ns` until an idle GPU begins it */
 };
 
 #define SIM_PARTS 6400 /* divides by 100 and by 64 */
@@ -139,7 +139,8 @@ struct sim_state {
     uint64_t peak_bytes; /* the most that used_bytes ever was */
     uint32_t closed;     /* takes no process: a GPU in MIG mode, or room without an instance */
     uint32_t generation; /* of the instance in this room, counted up with each */
-    uint64_t reserved[16];
+    uint64_t switches;   /* changes of process so far */
+    uint64_t reserved[15];
     struct sim_client clients[SIM_PROCESS_SLOTS];
     struct sim_shared shared[SIM_SHARED_SLOTS];
 };

@@ -21,6 +21,14 @@
 /* So many calls can have a cost; calls.def names those that do. */
 #define SIM_CALLS 64
 
+/* Kinds of figures that vary (spread.h), as `spread_percent` is indexed. */
+#define SIM_SPREAD_LATENCY 0    /* of work, and of events */
+#define SIM_SPREAD_SUBMISSION 1 /* how much of a call has passed by then */
+#define SIM_SPREAD_SWITCH 2     /* of processes */
+#define SIM_SPREAD_CALL 3       /* what calls take of the host */
+#define SIM_SPREAD_KERNEL 4     /* what kernels, fills and copies take of the GPU */
+#define SIM_SPREADS 5
+
 /* How a GPU and its driver behave in time and memory, as measured on a real one; the files of
  * sim/calibrations have the sources. Times in ns of the GPU unless said otherwise. */
 struct sim_calibration {
@@ -52,7 +60,10 @@ struct sim_calibration {
     uint64_t local_slack_bytes;  /* growths of up to so much in all take nothing */
     uint64_t heap_bytes;         /* taken by the first kernel that allocates, beyond its limit */
     uint32_t call_ns[SIM_CALLS]; /* of the host, by enum sim_call: each call takes at least this */
-    uint32_t cold_call_ns[SIM_CALLS]; /* and so much longer where it is cold */
+    uint32_t cold_call_ns[SIM_CALLS];         /* and so much longer where it is cold */
+    uint32_t spread_seed;                     /* decides all that varies; 0: nothing does */
+    uint32_t spread_percent[SIM_SPREADS];     /* either way, each time */
+    uint32_t run_spread_percent[SIM_SPREADS]; /* either way, the same at all times of a seed */
 };
 
 /* What a model of GPU is like. Sizes in bytes, rates a second. */

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "machine.h"
+#include "spread.h"
 #include "state.h"
 #include "timeline.h"
 
@@ -168,6 +169,20 @@ static uint32_t overlap_of(const struct sim_queue *queue, uint32_t lane,
                                                               : submission->overlap_ns);
 }
 
+/* Sets the times of an operation of a known kind, the so many-th of its lane. */
+static void set_times(const struct sim_device *device, struct sim_operation *operation,
+                      uint64_t cost_ns, uint64_t number)
+{
+    const struct sim_calibration *calibration = &device->header->identity.profile.calibration;
+    bool is_event = operation->kind == SIM_OPERATION_EVENT;
+    uint64_t latency_ns = is_event ? calibration->event_latency_ns : calibration->latency_ns;
+    if (operation->kind == SIM_OPERATION_KERNEL || operation->kind == SIM_OPERATION_MEMORY)
+        cost_ns = sim_spread(calibration, SIM_SPREAD_KERNEL, cost_ns, number);
+    operation->cost_ns = cost_ns;
+    operation->latency_ns =
+        (uint32_t)sim_spread(calibration, SIM_SPREAD_LATENCY, latency_ns, number);
+}
+
 uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
                           const struct sim_submission *submission)
 {
@@ -192,9 +207,11 @@ uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
     struct sim_operation *operation = &queue->operations[index];
     uint64_t now_ns = sim_now_ns();
     operation->submitted_ns = now_ns > not_before_ns ? now_ns : not_before_ns;
-    operation->cost_ns =
-        submission->cost_ns < LONGEST_OPERATION_NS ? submission->cost_ns : LONGEST_OPERATION_NS;
     operation->kind = submission->kind;
+    set_times(device, operation,
+              submission->cost_ns < LONGEST_OPERATION_NS ? submission->cost_ns
+                                                         : LONGEST_OPERATION_NS,
+              sim_place(lane, sequence));
     operation->kernels = submission->kernels;
     operation->released_ns = 0;
     operation->after = submission->after;

@@ -1,5 +1,7 @@
 #include "timeline.h"
 
+#include "spread.h"
+
 #define PREDICTION_HORIZON_NS 1000000000ull
 #define PREDICTION_STEPS 20000
 #define WHOLE_PERCENT 100
@@ -114,8 +116,7 @@ static bool is_done(const struct sim_client *client, uint64_t place)
 
 /* Looks at every head: loads those that begin now, and returns when the next one can. What waits
  * for another operation is looked at again after each step, which ends with an operation. */
-static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns,
-                           const struct sim_calibration *calibration)
+static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns)
 {
     uint64_t next_ns = UINT64_MAX;
     for (uint32_t i = 0; i < workers->count; i++) {
@@ -126,9 +127,7 @@ static uint64_t load_heads(struct sim_workers *workers, uint64_t now_ns,
         if (lane->head >= worker->tail)
             continue;
         const struct sim_operation *head = &worker->queue->operations[lane->head % SIM_QUEUE_DEPTH];
-        uint64_t ready_ns =
-            head->submitted_ns + (head->kind == SIM_OPERATION_EVENT ? calibration->event_latency_ns
-                                                                    : calibration->latency_ns);
+        uint64_t ready_ns = head->submitted_ns + head->latency_ns;
         if (head->kind == SIM_OPERATION_GATE) {
             uint64_t released_ns = __atomic_load_n(&head->released_ns, __ATOMIC_ACQUIRE);
             if (!released_ns)
@@ -209,10 +208,12 @@ static uint64_t choose_entity(struct sim_state *state, const struct sim_workers 
     }
     bool first = state->current == SIM_NOBODY;
     state->current = next_entity(workers, state->current);
-    state->switch_left_ns = first            ? 0
-                            : !current_works ? calibration->idle_switch_ns
-                                             : calibration->switch_ns + calibration->preempt_ns *
-                                                                            midst_parts / SIM_PARTS;
+    uint64_t switch_ns = first            ? 0
+                         : !current_works ? calibration->idle_switch_ns
+                                          : calibration->switch_ns +
+                                                calibration->preempt_ns * midst_parts / SIM_PARTS;
+    state->switch_left_ns =
+        sim_spread(calibration, SIM_SPREAD_SWITCH, switch_ns, state->switches++);
     state->slice_started_ns = state->clock_ns + state->switch_left_ns;
     return state->slice_started_ns + calibration->slice_ns;
 }
@@ -315,7 +316,7 @@ static void step_timeline(struct sim_timeline *timeline, uint64_t until_ns)
     struct sim_state *state = timeline->state;
     struct sim_workers *workers = timeline->workers;
     const struct sim_calibration *calibration = calibration_of(timeline);
-    uint64_t next_ns = least(until_ns, load_heads(workers, state->clock_ns, calibration));
+    uint64_t next_ns = least(until_ns, load_heads(workers, state->clock_ns));
     next_ns = least(next_ns, choose_entity(state, workers, calibration));
     bool working = set_rates(state, workers);
     for (uint32_t i = 0; i < workers->count; i++) {

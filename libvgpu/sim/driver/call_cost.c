@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "spread.h"
+
 /* Longer ones sleep until this long before their end; a sleeper may be 75 us late. */
 #define SPIN_NS 200000ull
 
@@ -19,22 +21,36 @@
 /* The outermost call of the thread; NULL: none that costs anything. */
 static __thread struct call_timer *under_way;
 static __thread uint64_t last_ns; /* when this thread was through with its last call */
+static __thread uint64_t calls;   /* that cost anything, of this thread so far */
 static uint32_t own_ns;           /* of a call, by any thread; 0 until it is known */
 
-static void begin(struct call_timer *timer, uint32_t cost_ns, uint32_t cold_ns)
+static uint64_t begun_now(void)
 {
-    uint64_t begun_ns = sim_now_ns() - __atomic_load_n(&own_ns, __ATOMIC_RELAXED);
-    if (begun_ns <= last_ns + driver.cold_after_ns)
-        cold_ns = 0;
-    *timer = (struct call_timer){begun_ns, cost_ns + cold_ns};
+    return sim_now_ns() - __atomic_load_n(&own_ns, __ATOMIC_RELAXED);
+}
+
+static void begin(struct call_timer *timer, uint64_t begun_ns, uint64_t cost_ns,
+                  uint64_t submitted_after_ns)
+{
+    *timer = (struct call_timer){begun_ns, (uint32_t)cost_ns};
     under_way = timer;
-    sim_queue_not_before(begun_ns + cold_ns + cost_ns / 100 * driver.submit_percent);
+    sim_queue_not_before(begun_ns + submitted_after_ns);
 }
 
 void call_begin(struct call_timer *timer, enum sim_call call)
 {
-    if (!under_way)
-        begin(timer, driver.call_ns[call], driver.cold_call_ns[call]);
+    if (under_way)
+        return;
+    const struct sim_calibration *calibration = driver.calibration;
+    uint64_t begun_ns = begun_now(), number = calls++;
+    bool is_cold = begun_ns > last_ns + calibration->cold_after_ns;
+    uint64_t cold_ns = is_cold ? calibration->cold_call_ns[call] : 0;
+    uint64_t cost_ns = calibration->call_ns[call];
+    uint64_t submitted_ns = cost_ns / 100 * calibration->submit_percent;
+    submitted_ns = sim_spread(calibration, SIM_SPREAD_SUBMISSION, submitted_ns, number);
+    submitted_ns = cold_ns + (submitted_ns < cost_ns ? submitted_ns : cost_ns);
+    begin(timer, begun_ns, sim_spread(calibration, SIM_SPREAD_CALL, cost_ns + cold_ns, number),
+          sim_spread(calibration, SIM_SPREAD_CALL, submitted_ns, number));
 }
 
 void call_has_waited(void)
@@ -62,7 +78,7 @@ static void learn_own(void)
     uint64_t begun_ns = sim_now_ns();
     for (int i = 0; i < TRIALS; i++) {
         struct call_timer timer = {0};
-        begin(&timer, TRIAL_NS, 0);
+        begin(&timer, begun_now(), TRIAL_NS, 0);
         call_end(&timer);
     }
     uint64_t shown_ns = (sim_now_ns() - begun_ns) / TRIALS + known_ns - TRIAL_NS;
@@ -101,7 +117,7 @@ void call_end(struct call_timer *timer)
 void call_measure(void)
 {
     int call = 0;
-    while (call < SIM_CALLS && !driver.call_ns[call])
+    while (call < SIM_CALLS && !driver.calibration->call_ns[call])
         call++;
     if (call == SIM_CALLS) /* none costs anything */
         return;

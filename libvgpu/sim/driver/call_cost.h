@@ -30,7 +30,7 @@ void call_takes_longer(uint64_t extra_ns);
 
 #define CALL_TAKES(name) \
     struct call_timer call_timer_ __attribute__((cleanup(call_end))) = {0}; \
-    if (driver.call_ns && driver.call_ns[SIM_CALL_##name]) \
+    if (driver.calibration && driver.calibration->call_ns[SIM_CALL_##name]) \
     call_begin(&call_timer_, SIM_CALL_##name)
 
 #endif

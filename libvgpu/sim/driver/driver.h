@@ -146,12 +146,10 @@ struct driver {
     pthread_mutex_t mutex;
     pthread_cond_t ended; /* a context has ended */
     bool ready;
-    bool forked;             /* a child of a process that had called cuInit */
-    CUresult failure;        /* of the last cuInit */
-    uint32_t submit_percent; /* of what a call takes have passed when its work is submitted */
-    uint32_t cold_after_ns;  /* the first call of a thread after so long is cold */
-    const uint32_t *call_ns; /* what calls take (calls.h), of the first device; NULL: nothing yet */
-    const uint32_t *cold_call_ns; /* and so much longer where they are cold */
+    bool forked;      /* a child of a process that had called cuInit */
+    CUresult failure; /* of the last cuInit */
+    const struct sim_calibration
+        *calibration; /* of the first device, for what calls take; NULL: not yet */
     struct sim_machine *machine;
     int device_count;
     struct driver_device devices[SIM_MAX_GPUS];

@@ -40,9 +40,8 @@ static void forget_in_child(void)
         sim_machine_forget(driver.machine);
     driver.forked = driver.forked || driver.machine; /* a child's child is one too */
     driver.machine = NULL;
-    driver.call_ns = NULL;
     driver.ready = false;
-    driver.call_ns = NULL; /* it lay in the machine's file */
+    driver.calibration = NULL; /* it lay in the machine's file */
     pthread_mutex_init(&driver.mutex, NULL);
     pthread_cond_init(&driver.ended, NULL);
     pthread_mutex_init(&memory_mutex, NULL);
@@ -87,12 +86,7 @@ CUresult cuInit(unsigned int flags)
         if (result == CUDA_SUCCESS)
             result = mps_client_configure();
         if (result == CUDA_SUCCESS) {
-            const struct sim_calibration *calibration =
-                &driver.devices[0].identity->profile.calibration;
-            driver.submit_percent = calibration->submit_percent;
-            driver.cold_after_ns = calibration->cold_after_ns;
-            driver.cold_call_ns = calibration->cold_call_ns;
-            driver.call_ns = calibration->call_ns;
+            driver.calibration = &driver.devices[0].identity->profile.calibration;
             call_measure();
             __atomic_store_n(&driver.ready, true, __ATOMIC_RELEASE);
         }

@@ -9,7 +9,7 @@ import pytest
 from libvgpu.errors import UsageError
 from libvgpu.sim import find_profile, ideal_profile, parse_spec
 from libvgpu.sim.calibration import CALIBRATIONS, call_names, find_calibration, read_calibration
-from libvgpu.sim.profiles import CALIBRATION, MODELS, PROFILES, read_profile
+from libvgpu.sim.profiles import CALIBRATION, MODELS, PROFILES, SPREAD, read_profile
 from libvgpu.yamltext import parse
 from support import ROOT
 
@@ -34,12 +34,11 @@ def test_every_figure_has_its_source(path: Path) -> None:
     assert figures.pop("measured_on")
     figures.pop("name")
 
-    of_calls = [
-        figure for key in ("call_ns", "cold_call_ns") for figure in figures.pop(key, {}).items()
-    ]
-    for name, (_, source) in [*of_calls, *figures.items()]:
+    of_several = ("call_ns", "cold_call_ns", "spread_percent", "run_spread_percent")
+    parts = [figure for key in of_several for figure in figures.pop(key, {}).items()]
+    for name, (_, source) in [*parts, *figures.items()]:
         assert re.match(
-            "measured|unmeasured: |first run:|derived:|chosen", source
+            "measured|unmeasured[:;] |first run:|derived:|chosen", source
         ) or source.startswith("first run with"), name
 
 
@@ -183,3 +182,12 @@ def test_an_unknown_calibration_is_named_with_those_there_are(tmp_path: Path) ->
 
     with pytest.raises(UsageError, match="line 24: unknown calibration 'b200': there are h100,"):
         find_profile(str(tmp_path / "mine.yaml"))
+
+
+def test_a_seed_of_the_environment_lets_costs_vary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SPREAD, "7")
+    assert find_profile("t4").calibration == find_calibration("h100").varied(7)
+
+    monkeypatch.setenv(SPREAD, "seven")
+    with pytest.raises(UsageError, match="VGPU_SIM_SPREAD is 'seven'"):
+        find_profile("t4")

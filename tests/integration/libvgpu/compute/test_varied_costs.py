@@ -1,0 +1,91 @@
+"""Shares hold where latency, submission, changes of process, calls and kernels vary by a seed."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from libvgpu.limits import ComputeMode
+from libvgpu.sim import PROFILES, Machine
+from libvgpu.sim.calibration import find_calibration
+from support import IS_LONG, Compile
+from support.shim.crowd import MS, Crowd, split
+from support.shim.kinds import KindsLoop, build_loop
+from support.shim.slices import SliceOf
+from support.sim.driver import driver_version
+
+GIB = 1 << 30
+SEEDS = range(1, 9) if IS_LONG else (1, 2)
+SETTLE_SECONDS = 0.7
+STRICT = ComputeMode.STRICT
+#: Kinds, ns of each kernel, the period, and what is slow; a launch comes a gap after the last.
+LOOP, GAP_NS = (8, 5_000, 0, 1_000_000), 11_700
+
+pytestmark = [pytest.mark.virtual, pytest.mark.parametrize("seed", SEEDS)]
+Varied = Callable[[int], Machine]
+
+
+@pytest.fixture
+def varied(tmp_path: Path) -> Iterator[Varied]:
+    """Returns ``varied(seed)``: a machine of an H100 whose costs vary so."""
+    made: list[Machine] = []
+
+    def make(seed: int) -> Machine:
+        calibration = find_calibration("h100").varied(seed)
+        profile = replace(PROFILES["h100-80g"], calibration=calibration)
+        made.append(Machine.create([profile], tmp_path / "varied", driver_version()))
+        return made[-1]
+
+    yield make
+    for machine in made:
+        machine.remove()
+
+
+@pytest.fixture
+def crowd(varied: Varied, tmp_path: Path, seed: int) -> Iterator[Crowd]:
+    made = Crowd(varied(seed), tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("kernel_ns", [MS // 50, MS // 5, 2 * MS])
+def test_a_cap_that_binds_is_kept(crowd: Crowd, kernel_ns: int) -> None:
+    crowd.join(50, STRICT, kernel_ns)
+    time.sleep(SETTLE_SECONDS)
+
+    assert crowd.shares() == pytest.approx([50], abs=0.3)
+
+
+@pytest.mark.parametrize(
+    "kernels_ns", [(2 * MS, 2 * MS), (2 * MS, MS // 5)], ids=["same", "different"]
+)
+def test_two_that_fill_the_gpu_divide_it(crowd: Crowd, kernels_ns: tuple[int, int]) -> None:
+    for percent, kernel_ns in zip((30, 70), kernels_ns, strict=True):
+        crowd.join(percent, STRICT, kernel_ns)
+    time.sleep(2 * SETTLE_SECONDS)
+
+    shares = crowd.shares(2)
+
+    assert split(shares) == pytest.approx([30, 70], abs=0.6)
+    assert sum(shares) > 97.5
+
+
+def test_a_launch_bound_program_keeps_its_speed_under_a_cap_that_does_not_bind(
+    varied: Varied, slice_of: SliceOf, compile_program: Compile, seed: int
+) -> None:
+    machine = varied(seed)
+    program = build_loop(compile_program)
+    launches = []
+    for core_percent in (100, 90):
+        part = slice_of(machine, memory_bytes=GIB, core_percent=core_percent)
+        loop = KindsLoop(program, part.environment(), *LOOP)
+        loop.ask(f"gap {GAP_NS}")
+        time.sleep(SETTLE_SECONDS)
+        before = loop.ask()
+        time.sleep(1)
+        launches.append((loop.ask() - before).launches)
+        loop.kill()
+
+    assert launches[1] > 0.98 * launches[0]
