@@ -117,7 +117,26 @@ typedef struct CUmulticastObjectProp_st {
 
 typedef struct CUextMemory_st *CUexternalMemory;
 typedef struct CUextSemaphore_st *CUexternalSemaphore;
+typedef struct CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS_st CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS;
 typedef struct CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS_st CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS;
+
+typedef enum CUexternalSemaphoreHandleType_enum {
+    CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD = 1,
+} CUexternalSemaphoreHandleType;
+
+typedef struct CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC_st {
+    CUexternalSemaphoreHandleType type;
+    union {
+        int fd;
+        struct {
+            void *handle;
+            const void *name;
+        } win32;
+        const void *nvSciSyncObj;
+    } handle;
+    unsigned int flags;
+    unsigned int reserved[16];
+} CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC;
 
 typedef enum CUexternalMemoryHandleType_enum {
     CU_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD = 1,
@@ -219,6 +238,13 @@ CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,
                                        const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *waits,
                                        unsigned int count, CUstream stream);
 VGPU_TWIN_PTSZ(cuWaitExternalSemaphoresAsync);
+CUresult cuImportExternalSemaphore(CUexternalSemaphore *semaphore,
+                                   const CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC *description);
+CUresult cuDestroyExternalSemaphore(CUexternalSemaphore semaphore);
+CUresult cuSignalExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,
+                                         const CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS *signals,
+                                         unsigned int count, CUstream stream);
+VGPU_TWIN_PTSZ(cuSignalExternalSemaphoresAsync);
 
 /* stream-ordered memory */
 CUresult cuMemPoolExportToShareableHandle(void *shareable, CUmemoryPool pool,

@@ -208,14 +208,3 @@ CUresult cuExternalMemoryGetMappedBuffer(CUdeviceptr *address, CUexternalMemory 
     return external_map(memory, description->offset, description->size, ALLOCATION_EXTERNAL,
                         address);
 }
-
-/* There are no semaphores here. This entry is no row of absent.def, because the shim has a hook for it, and finds
- * hooks by the driver's addresses. */
-CUresult cuWaitExternalSemaphoresAsync(const CUexternalSemaphore *semaphores,
-                                       const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *waits,
-                                       unsigned int count, CUstream handle)
-{
-    RESOLVE_STREAM(stream, handle);
-    (void)semaphores, (void)waits, (void)count, (void)stream;
-    return CUDA_ERROR_NOT_SUPPORTED;
-}

@@ -56,11 +56,6 @@ TWIN(cuGraphInstantiateWithParams_ptsz,
 TWIN(cuGraphUpload_ptsz, (CUgraphExec exec, CUstream stream), cuGraphUpload(exec, OWN(stream)))
 TWIN(cuGraphLaunch_ptsz, (CUgraphExec exec, CUstream stream), cuGraphLaunch(exec, OWN(stream)))
 
-TWIN(cuWaitExternalSemaphoresAsync_ptsz,
-     (const CUexternalSemaphore *semaphores, const CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS *waits,
-      unsigned int count, CUstream stream),
-     cuWaitExternalSemaphoresAsync(semaphores, waits, count, OWN(stream)))
-
 /* The configuration names the stream itself. */
 CUresult cuLaunchKernelEx_ptsz(const CUlaunchConfig *config, CUfunction function, void **params,
                                void **extra)

@@ -26,6 +26,7 @@ spinner, other = Spinner({kernel_ns}), check(cuda.cuStreamCreate(1))
 words = check(cuda.cuMemAlloc(8))
 check(cuda.cuMemsetD32(words, 0, 2))
 begun, ended = int(words), int(words) + 4
+here, there = semaphore(), semaphore()
 usleep = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value
 print("ready", flush=True)
 threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
@@ -45,6 +46,27 @@ WORD = """
     check(cuda.cuLaunchHostFunc(other, usleep, {wait_us}))
     check(cuda.cuStreamWriteValue32(other, ended, turn, 0))
 """
+SEMAPHORE = """
+    signal(spinner.stream, here)
+    wait(spinner.stream, there)
+    wait(other, here)
+    check(cuda.cuLaunchHostFunc(other, usleep, {wait_us}))
+    signal(other, there)
+"""
+#: Two of them, and what streams do with one.
+SEMAPHORES = """
+def semaphore():
+    made = cuda.CUDA_EXTERNAL_SEMAPHORE_HANDLE_DESC()
+    made.type = cuda.CUexternalSemaphoreHandleType.CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD
+    made.handle.fd = os.eventfd(0)
+    return check(cuda.cuImportExternalSemaphore(made))
+def signal(stream, one):
+    nothing = cuda.CUDA_EXTERNAL_SEMAPHORE_SIGNAL_PARAMS()
+    check(cuda.cuSignalExternalSemaphoresAsync([one], [nothing], 1, stream))
+def wait(stream, one):
+    nothing = cuda.CUDA_EXTERNAL_SEMAPHORE_WAIT_PARAMS()
+    check(cuda.cuWaitExternalSemaphoresAsync([one], [nothing], 1, stream))
+"""
 
 
 @dataclass(frozen=True)
@@ -56,7 +78,7 @@ class Seen:
 
 
 def watch(machine: Machine, part: Slice, code: str) -> Seen:
-    process = part.start(PRELUDE + code)
+    process = part.start(PRELUDE + SEMAPHORES + code)
     expect(process)
     time.sleep(WARM_UP_SECONDS)
     first, told_ns = machine.books()[0], part.usage().devices[0].gpu_time_ns
@@ -74,7 +96,9 @@ def watch(machine: Machine, part: Slice, code: str) -> Seen:
     [(1, MS), (2, MS), (9, MS), (10, MS // 5)],
     ids=["one", "two", "nine", "short"],
 )
-@pytest.mark.parametrize("waiting", [HOST_FUNCTION, WORD], ids=["host function", "word"])
+@pytest.mark.parametrize(
+    "waiting", [HOST_FUNCTION, WORD, SEMAPHORE], ids=["host function", "word", "semaphore"]
+)
 def test_what_a_stream_waits_for_is_not_billed(
     machine: Machine,
     slice_of: SliceOf,
