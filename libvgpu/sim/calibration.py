@@ -70,6 +70,9 @@ class Calibration:
     local_step_bytes: int
     local_slack_bytes: int
     heap_bytes: int
+    clock_ramp_after_ns: int
+    clock_ramp_ns: int
+    clock_ramp_percent: int
     call_ns: tuple[int, ...]
     cold_call_ns: tuple[int, ...]
     spread_percent: tuple[int, ...]
@@ -142,6 +145,9 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     local_step_bytes: tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 20)], _Source]
     local_slack_bytes: tuple[_Bytes, _Source]
     heap_bytes: tuple[_Bytes, _Source]
+    clock_ramp_after_ns: tuple[_Ns, _Source]
+    clock_ramp_ns: tuple[_Ns, _Source]
+    clock_ramp_percent: tuple[Annotated[int, msgspec.Meta(ge=10, le=100)], _Source]
     call_ns: dict[str, tuple[_Ns, _Source]]
     spread_percent: _Spread
     run_spread_percent: _Spread

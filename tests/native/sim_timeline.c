@@ -4,6 +4,8 @@
  *
  * Reads a scenario from stdin, a word and its numbers a line:
  *   calibrate slice switch preempt idle_switch latency event_latency event
+ *   varied after_ns for_ns percent     (a ramp of the clock after idling)
+ *   dram percent                       (that the operations from here on need)
  *   client slot percentage             (0: not of MPS)
  *   operation slot lane kind at_ns cost_ns parts count overlap_ns     (kernel, event)
  *   until ns
@@ -20,12 +22,22 @@
 static struct sim_device_header *device;
 static struct sim_state state;
 static struct sim_workers workers;
+static uint32_t dram_percent;
 
 static void calibrate(void)
 {
     struct sim_calibration *to = &device->identity.profile.calibration;
     if (scanf("%u %u %u %u %u %u %u", &to->slice_ns, &to->switch_ns, &to->preempt_ns,
               &to->idle_switch_ns, &to->latency_ns, &to->event_latency_ns, &to->event_ns) != 7)
+        exit(2);
+}
+
+static void vary(void)
+{
+    struct sim_calibration *to = &device->identity.profile.calibration;
+    to->spread_seed = 1; /* all else varies by 0 percent */
+    if (scanf("%u %u %u", &to->clock_ramp_after_ns, &to->clock_ramp_ns, &to->clock_ramp_percent) !=
+        3)
         exit(2);
 }
 
@@ -60,7 +72,8 @@ static void add_operations(void)
             .kind = is_event ? SIM_OPERATION_EVENT : SIM_OPERATION_KERNEL,
             .latency_ns = is_event ? calibration->event_latency_ns : calibration->latency_ns,
             .kernels = 1,
-            .parts = parts,
+            .parts = (uint16_t)parts,
+            .dram_percent = (uint16_t)dram_percent,
             .overlap_ns = overlap_ns};
 }
 
@@ -87,6 +100,10 @@ int main(void)
         unsigned long until_ns;
         if (strcmp(word, "calibrate") == 0) {
             calibrate();
+        } else if (strcmp(word, "varied") == 0) {
+            vary();
+        } else if (strcmp(word, "dram") == 0 && scanf("%u", &dram_percent) == 1) {
+            continue;
         } else if (strcmp(word, "client") == 0) {
             add_client();
         } else if (strcmp(word, "operation") == 0) {

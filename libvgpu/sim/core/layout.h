@@ -63,11 +63,12 @@ struct sim_operation {
     uint64_t released_ns; /* of a GATE or SPIN: when its process let it go, 0 before */
     uint64_t after;       /* place of one of the same process that must be done first, or 0 */
     uint32_t kind;
-    uint32_t kernels;    /* how many launches this stands for in the books */
-    int32_t priority;    /* of the stream: the lowest number first */
-    uint32_t parts;      /* of SIM_PARTS that its blocks fill of the device; 0: all of it */
-    uint32_t overlap_ns; /* of `cost_ns` that may pass while the kernel before it ends */
-    uint32_t latency_ns; /* from `submitted_ns` until an idle GPU begins it */
+    uint32_t kernels;      /* how many launches this stands for in the books */
+    int32_t priority;      /* of the stream: the lowest number first */
+    uint16_t parts;        /* of SIM_PARTS that its blocks fill of the device; 0: all of it */
+    uint16_t dram_percent; /* of the device's memory bandwidth that it needs at full speed */
+    uint32_t overlap_ns;   /* of `cost_ns` that may pass while the kernel before it ends */
+    uint32_t latency_ns;   /* from `submitted_ns` until an idle GPU begins it */
 };
 
 #define SIM_PARTS 6400 /* divides by 100 and by 64 */
@@ -140,7 +141,9 @@ struct sim_state {
     uint32_t closed;     /* takes no process: a GPU in MIG mode, or room without an instance */
     uint32_t generation; /* of the instance in this room, counted up with each */
     uint64_t switches;   /* changes of process so far */
-    uint64_t reserved[15];
+    uint64_t ran_ns;     /* the device last ran something */
+    uint64_t ramp_until_ns;
+    uint64_t reserved[13];
     struct sim_client clients[SIM_PROCESS_SLOTS];
     struct sim_shared shared[SIM_SHARED_SLOTS];
 };

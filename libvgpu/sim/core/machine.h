@@ -147,13 +147,14 @@ struct sim_submission {
     uint64_t cost_ns;
     uint32_t kind;
     uint32_t kernels;
-    void *note;          /* for on_done, or NULL */
-    uint64_t *place;     /* set under the device's mutex, so before on_done is called; or NULL */
-    uint64_t after;      /* place of an operation that must be done first, or 0 */
-    int32_t priority;    /* of the stream: the lowest number first */
-    uint32_t parts;      /* of SIM_PARTS that its blocks fill of the device; 0: all of it */
-    uint64_t behind;     /* a kernel that it need not wait for with the first … */
-    uint64_t overlap_ns; /* … so much of it, if it comes next to that in the lane */
+    void *note;            /* for on_done, or NULL */
+    uint64_t *place;       /* set under the device's mutex, so before on_done is called; or NULL */
+    uint64_t after;        /* place of an operation that must be done first, or 0 */
+    int32_t priority;      /* of the stream: the lowest number first */
+    uint32_t parts;        /* of SIM_PARTS that its blocks fill of the device; 0: all of it */
+    uint32_t dram_percent; /* of memory bandwidth that a KERNEL needs; MEMORY needs all of it */
+    uint64_t behind;       /* a kernel that it need not wait for with the first … */
+    uint64_t overlap_ns;   /* … so much of it, if it comes next to that in the lane */
 };
 /* Makes a lane ready for use; -ENOSPC: the disk is full. */
 int sim_queue_open(struct sim_device *device, uint32_t lane);

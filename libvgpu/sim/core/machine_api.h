@@ -60,10 +60,13 @@ struct sim_calibration {
     uint64_t local_slack_bytes;  /* growths of up to so much in all take nothing */
     uint64_t heap_bytes;         /* taken by the first kernel that allocates, beyond its limit */
     uint32_t call_ns[SIM_CALLS]; /* of the host, by enum sim_call: each call takes at least this */
-    uint32_t cold_call_ns[SIM_CALLS];         /* and so much longer where it is cold */
-    uint32_t spread_seed;                     /* decides all that varies; 0: nothing does */
+    uint32_t cold_call_ns[SIM_CALLS]; /* and so much longer where it is cold */
+    uint32_t spread_seed;             /* decides all that varies; 0: nothing does, nor the clock */
     uint32_t spread_percent[SIM_SPREADS];     /* either way, each time */
     uint32_t run_spread_percent[SIM_SPREADS]; /* either way, the same at all times of a seed */
+    uint32_t clock_ramp_after_ns;             /* a GPU that ran nothing for so long is slower … */
+    uint32_t clock_ramp_ns;                   /* … for so long */
+    uint32_t clock_ramp_percent;              /* its speed meanwhile */
 };
 
 /* What a model of GPU is like. Sizes in bytes, rates a second. */

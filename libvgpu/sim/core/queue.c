@@ -23,6 +23,7 @@
 /* A full queue of short operations is waited for in portions worth sleeping for. */
 #define FULL_QUEUE_PORTION 256
 #define FULL_QUEUE_WAIT_NS 300000ull
+#define WHOLE_PERCENT 100
 /* Keeps products with percentages and lanes inside 64 bits: eleven hours. */
 #define LONGEST_OPERATION_NS 40000000000000ull
 
@@ -216,7 +217,10 @@ uint64_t sim_queue_submit(struct sim_device *device, uint32_t lane,
     operation->released_ns = 0;
     operation->after = submission->after;
     operation->priority = submission->priority;
-    operation->parts = submission->parts;
+    operation->parts = (uint16_t)submission->parts;
+    operation->dram_percent = submission->kind == SIM_OPERATION_MEMORY
+                                  ? WHOLE_PERCENT
+                                  : (uint16_t)submission->dram_percent;
     operation->overlap_ns = overlap_of(queue, lane, submission);
     __atomic_store_n(&operation->stamp, (sequence / SIM_QUEUE_DEPTH & 0xff) << SIM_STAMP_TAG_SHIFT,
                      __ATOMIC_RELAXED);

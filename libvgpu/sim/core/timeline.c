@@ -5,6 +5,8 @@
 #define PREDICTION_HORIZON_NS 1000000000ull
 #define PREDICTION_STEPS 20000
 #define WHOLE_PERCENT 100
+#define DRAM_STEP 1024
+#define DRAM_WHOLE (WHOLE_PERCENT * DRAM_STEP)
 
 static uint64_t least(uint64_t one, uint64_t other)
 {
@@ -275,6 +277,7 @@ static bool set_rates(struct sim_state *state, struct sim_workers *workers)
             struct sim_worker *worker = &workers->all[end++];
             worker->rate = 0;
             worker->whole = 1;
+            worker->slowdown = SIM_SLOW_ONE;
             transferring += transfers(worker);
             working |= needs_device(worker);
         }
@@ -299,6 +302,57 @@ static bool set_rates(struct sim_state *state, struct sim_workers *workers)
     return working;
 }
 
+/* Of what runs side by side, slows down all that need memory bandwidth if there is not enough of it. */
+static void share_dram(struct sim_workers *workers)
+{
+    uint64_t needed = 0; /* of DRAM_WHOLE */
+    for (uint32_t i = 0; i < workers->count; i++) {
+        const struct sim_worker *worker = &workers->all[i];
+        if (worker->rate && needs_device(worker))
+            needed += worker->operation->dram_percent * (worker->rate * DRAM_STEP / worker->whole);
+    }
+    if (needed <= DRAM_WHOLE)
+        return;
+    for (uint32_t i = 0; i < workers->count; i++) {
+        struct sim_worker *worker = &workers->all[i];
+        if (worker->rate && needs_device(worker) && worker->operation->dram_percent)
+            worker->slowdown = SIM_SLOW_ONE * needed / DRAM_WHOLE;
+    }
+}
+
+/* Notes that a ramp of the clock begins, if something runs again after a long pause. */
+static void begin_ramp(struct sim_state *state, const struct sim_workers *workers,
+                       const struct sim_calibration *calibration)
+{
+    if (!calibration->spread_seed || !calibration->clock_ramp_ns ||
+        state->clock_ns < state->ran_ns + calibration->clock_ramp_after_ns)
+        return;
+    for (uint32_t i = 0; i < workers->count; i++)
+        if (workers->all[i].rate && needs_device(&workers->all[i]))
+            state->ramp_until_ns = state->clock_ns + calibration->clock_ramp_ns;
+}
+
+/* Applies what makes the work of the device slower; returns when that changes by itself. */
+static uint64_t slow_down(struct sim_state *state, struct sim_workers *workers,
+                          const struct sim_calibration *calibration)
+{
+    share_dram(workers);
+    begin_ramp(state, workers, calibration);
+    bool ramps = state->clock_ns < state->ramp_until_ns;
+    for (uint32_t i = 0; i < workers->count; i++) {
+        struct sim_worker *worker = &workers->all[i];
+        if (!worker->rate || !needs_device(worker))
+            continue;
+        if (ramps)
+            worker->slowdown = worker->slowdown * WHOLE_PERCENT / calibration->clock_ramp_percent;
+        if (worker->slowdown != SIM_SLOW_ONE) {
+            worker->rate *= SIM_SLOW_ONE;
+            worker->whole *= worker->slowdown;
+        }
+    }
+    return ramps ? state->ramp_until_ns : UINT64_MAX;
+}
+
 /* Returns value * by / of, rounded up, without overflow. */
 static uint64_t scale_up(uint64_t value, uint64_t by, uint64_t of)
 {
@@ -319,6 +373,7 @@ static void step_timeline(struct sim_timeline *timeline, uint64_t until_ns)
     uint64_t next_ns = least(until_ns, load_heads(workers, state->clock_ns));
     next_ns = least(next_ns, choose_entity(state, workers, calibration));
     bool working = set_rates(state, workers);
+    next_ns = least(next_ns, slow_down(state, workers, calibration));
     for (uint32_t i = 0; i < workers->count; i++) {
         const struct sim_worker *worker = &workers->all[i];
         if (worker->rate && !worker->spins) {
@@ -350,7 +405,8 @@ static void step_timeline(struct sim_timeline *timeline, uint64_t until_ns)
             lane->remaining_ns -= done_ns;
         }
         if (needs_device(worker)) {
-            uint64_t had_ns = scale_down(done_ns, worker->parts, worker->share_out);
+            uint64_t had_ns = scale_down(done_ns, worker->slowdown, SIM_SLOW_ONE);
+            had_ns = scale_down(had_ns, worker->parts, worker->share_out);
             client->busy_ns += had_ns;
             client->window_busy_ns += had_ns;
             ran = true;
@@ -359,6 +415,7 @@ static void step_timeline(struct sim_timeline *timeline, uint64_t until_ns)
             complete_operation(timeline, worker);
     }
     if (ran) {
+        state->ran_ns = state->clock_ns;
         state->busy_ns += passed_ns;
         state->window_busy_ns += passed_ns;
     }

@@ -10,7 +10,10 @@
  * Within a process each lane is served in order. Of the lanes that have work for the device those
  * of the highest priority run side by side: each kernel has the part of the device that its blocks
  * fill, and all are in proportion slower where the parts come to more than the whole. So are the
- * clients of an MPS server, of which each has at most its percentage. An event takes its time in
+ * clients of an MPS server, of which each has at most its percentage. If what runs side by side needs more
+ * memory bandwidth than there is, all that need any are slower in proportion. After the device has run nothing
+ * for some time, it runs slower for a while (`clock_ramp_…`). Both lengthen the time that a process has of it.
+ * An event takes its time in
  * its lane and during the turn of its process, but no part of the device. Transfers share the way
  * to the host, and go on next to everything else.
  * What reaches a lane that is idle begins `latency_ns` after the call. A dependent launch that is there
@@ -22,6 +25,8 @@
 #include <stdbool.h>
 
 #include "layout.h"
+
+#define SIM_SLOW_ONE (1u << 20)
 
 /* A lane that has, or will have before the end of this advance, something to do. */
 struct sim_worker {
@@ -36,6 +41,8 @@ struct sim_worker {
     uint32_t parts; /* of `share_out` that it has of the device's time while it runs */
     uint32_t share_out;
     bool spins; /* it runs, and gets no further */
+    uint64_t
+        slowdown; /* of SIM_SLOW_ONE: how many times its rate alone would be that, apart from others' parts */
 };
 
 struct sim_workers {

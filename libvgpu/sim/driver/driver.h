@@ -286,6 +286,7 @@ CUresult launch_read_config(const CUlaunchConfig *config, struct launch *launch)
 struct launch_need {
     uint64_t cost_ns;
     uint32_t parts;
+    uint32_t dram_percent;
 };
 /* Of a dependent launch that takes so long, what passes while the kernel before it ends. */
 uint64_t launch_overlap_ns(const struct driver_device *device, uint64_t cost_ns);

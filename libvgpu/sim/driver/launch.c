@@ -81,6 +81,7 @@ CUresult launch_describe(struct CUfunc_st *function, struct driver_device *devic
     REFUSE_IF(launch->cooperative && blocks > resident, CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);
     if (profile->calibration.concurrent && blocks < resident)
         need->parts = (uint32_t)((blocks * SIM_PARTS + resident - 1) / resident);
+    need->dram_percent = function->image->dram_percent;
     if (!function->loaded) /* written once: launches of several threads share the line */
         function->loaded = true;
     if (function->spins)
@@ -143,8 +144,11 @@ static CUresult launch_kernel(CUfunction function, const struct launch *launch, 
     }
     if (__builtin_expect(function->meets, 0))
         return meeting_launch(stream, function, launch, need.parts);
-    struct sim_submission submission = {
-        .cost_ns = need.cost_ns, .kind = SIM_OPERATION_KERNEL, .kernels = 1, .parts = need.parts};
+    struct sim_submission submission = {.cost_ns = need.cost_ns,
+                                        .kind = SIM_OPERATION_KERNEL,
+                                        .kernels = 1,
+                                        .parts = need.parts,
+                                        .dram_percent = need.dram_percent};
     submit_kernel(stream, launch, &submission);
     return CUDA_SUCCESS;
 }

@@ -71,6 +71,7 @@ struct image {
     uint32_t function_count, global_count;
     uint32_t constant_bytes;
     uint32_t needs;
+    uint32_t dram_percent; /* of memory bandwidth, that its kernels need */
     uint32_t lazy_mib; /* of code that is loaded by the first launch, or asking for a function */
     uint32_t ptx_architecture, binary_architecture; /* 80 for sm_80; 0: not known */
     struct CUmod_st *module;                        /* whose it is: a module's */

@@ -4,7 +4,8 @@
  * are looked at, and whether they name shared memory that is declared outside, or vprintf or malloc;
  * what functions that a kernel calls declare is not counted, and what they name counts for all.
  *
- * A comment `vgpu_sim_first_launch_mib=N` says what the module's code loads with its first launch.
+ * A comment `vgpu_sim_first_launch_mib=N` says what the module's code loads with its first launch, and
+ * `vgpu_sim_dram_percent=N` how much memory bandwidth its kernels need.
  */
 #include <ctype.h>
 #include <errno.h>
@@ -14,6 +15,8 @@
 #include "driver.h"
 
 #define FIRST_LAUNCH "vgpu_sim_first_launch_mib="
+#define DRAM "vgpu_sim_dram_percent="
+#define MOST_DRAM_PERCENT 100
 
 /* Shared memory declared outside of any body: counts for the kernels that name it. */
 struct shared_variable {
@@ -288,6 +291,13 @@ static int read_variable(struct reader *reader, size_t length)
                : -ENOMEM;
 }
 
+/* Returns the number that a comment says, 0 if there is no such comment. */
+static uint32_t said(const char *text, const char *name)
+{
+    const char *at = strstr(text, name);
+    return at ? (uint32_t)strtoul(at + strlen(name), NULL, 10) : 0;
+}
+
 int ptx_parse(struct image *image, const char *text)
 {
     char *copy = copy_without_comments(text);
@@ -295,9 +305,9 @@ int ptx_parse(struct image *image, const char *text)
     struct reader reader = {.image = image, .at = copy};
     const char *target = strstr(copy, ".target");
     int error = strstr(copy, ".version") && target ? 0 : -EINVAL;
-    const char *lazy = strstr(text, FIRST_LAUNCH);
-    if (lazy)
-        image->lazy_mib = (uint32_t)strtoul(lazy + strlen(FIRST_LAUNCH), NULL, 10);
+    image->lazy_mib = said(text, FIRST_LAUNCH);
+    uint32_t dram_percent = said(text, DRAM);
+    image->dram_percent = dram_percent < MOST_DRAM_PERCENT ? dram_percent : MOST_DRAM_PERCENT;
     const char *number = target ? strstr(target, "sm_") : NULL;
     if (number)
         image->ptx_architecture = (uint32_t)strtoul(number + strlen("sm_"), NULL, 10);

@@ -1,4 +1,5 @@
-"""Shares hold where latency, submission, changes of process, calls and kernels vary by a seed."""
+"""Shares hold where latency, submission, changes of process, calls and kernels vary by a seed, the
+clock is lower after a pause, and kernels side by side share memory bandwidth."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,10 +12,12 @@ from libvgpu.limits import ComputeMode
 from libvgpu.sim import PROFILES, Machine
 from libvgpu.sim.calibration import find_calibration
 from support import IS_LONG, Compile
+from support.lines import expect
 from support.shim.crowd import MS, Crowd, split
 from support.shim.kinds import KindsLoop, build_loop
 from support.shim.slices import SliceOf
 from support.sim.driver import driver_version
+from support.sim.programs import PRELUDE
 
 GIB = 1 << 30
 SEEDS = range(1, 9) if IS_LONG else (1, 2)
@@ -70,6 +73,84 @@ def test_two_that_fill_the_gpu_divide_it(crowd: Crowd, kernels_ns: tuple[int, in
 
     assert split(shares) == pytest.approx([30, 70], abs=0.6)
     assert sum(shares) > 97.5
+
+
+#: For a while as long as the GPU is busy, then again after a pause.
+PAUSES = """
+open_context()
+spinner, end = Spinner(200_000), time.monotonic() + 1
+while time.monotonic() < end:
+    spinner.launch()
+spinner.wait()
+print("ready", flush=True)
+time.sleep(10)
+import threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+while True:
+    spinner.launch()
+"""
+
+
+def tenths(machine: Machine) -> list[float]:
+    """Returns which percentage of the GPU all have in each of the next tenths of a second."""
+    found = []
+    for _ in range(5):
+        first = machine.books()[0]
+        time.sleep(0.1)
+        last = machine.books()[0]
+        found.append(100 * (last.busy_ns - first.busy_ns) / (last.clock_ns - first.clock_ns))
+    return found
+
+
+def test_a_cap_of_50_is_kept_in_each_tenth_of_a_second_after_10_s_of_idling(
+    varied: Varied, slice_of: SliceOf, seed: int
+) -> None:
+    """In the first one it may catch up what it had left of 50 ms before."""
+    machine = varied(seed)
+    process = slice_of(machine, memory_bytes=GIB, core_percent=50).start(PRELUDE + PAUSES)
+    expect(process)
+    time.sleep(10)
+
+    shares = tenths(machine)
+
+    assert 49 < shares[0] < 76
+    assert shares[1:] == pytest.approx([50] * 4, abs=1)
+
+
+#: Four streams of kernels that fill a quarter of the GPU each, and need 60 % of its bandwidth.
+SIDE_BY_SIDE = """
+import support.shim.cuda_client as client
+client.SPIN_PTX = b"// vgpu_sim_dram_percent=60\\n" + client.SPIN_PTX
+open_context()
+spinners = [client.Spinner(200_000) for _ in range(4)]
+print("ready", flush=True)
+import threading
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+while True:
+    for each in spinners:
+        check(cuda.cuLaunchKernel(each._function, 66, 1, 1, 1024, 1, 1, 0, each.stream,
+                                  ctypes.addressof(each._arguments), 0))
+"""
+
+
+def test_kernels_that_lack_bandwidth_side_by_side_keep_the_cap(
+    varied: Varied, slice_of: SliceOf, seed: int
+) -> None:
+    machine = varied(seed)
+    found = []
+    for core_percent in (100, 50):
+        part = slice_of(machine, memory_bytes=GIB, core_percent=core_percent)
+        process = part.start(PRELUDE + SIDE_BY_SIDE)
+        expect(process)
+        time.sleep(SETTLE_SECONDS)
+        first = machine.books()[0]
+        time.sleep(1)
+        last = machine.books()[0]
+        found.append(100 * (last.busy_ns - first.busy_ns) / (last.clock_ns - first.clock_ns))
+        process.kill()
+        process.wait()
+
+    assert found == pytest.approx([100, 50], abs=1)
 
 
 def test_a_launch_bound_program_keeps_its_speed_under_a_cap_that_does_not_bind(
