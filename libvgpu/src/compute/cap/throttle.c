@@ -60,6 +60,15 @@ static void look(struct flight *flight, int64_t now_ns)
                               now_ns);
 }
 
+/* Whoever was to wake then and was stopped meanwhile, perhaps with its whole container, has saved up no more than
+ * one that paused between launches. Afterwards it would never be seen idle, and have what it had missed. */
+static void forget_stop(struct flight *flight, int64_t until_ns)
+{
+    int64_t now_ns = waiting_now_ns();
+    if (now_ns - until_ns > VIRTUAL_TIME_BURST_NS)
+        virtual_time_enter(region_shared(flight->device), now_ns);
+}
+
 /* Waits, unlocked, for those who came before and then until the launch may start. Returns locked, and with its
  * place among the container's processes still taken; or unlocked and LOCK_IS_STUCK. */
 static int64_t wait_to_start(struct flight *flight, const struct launch *launch, int64_t now_ns)
@@ -95,7 +104,9 @@ static int64_t wait_to_start(struct flight *flight, const struct launch *launch,
         /* A look may take longer than its pause: others need the lock to hand over what it waits for. */
         int64_t left_ns = waiting_now_ns();
         int64_t least_ns = left_ns + (left_ns - now_ns);
-        waiting_sleep_until(until_ns > least_ns ? until_ns : least_ns);
+        until_ns = until_ns > least_ns ? until_ns : least_ns;
+        waiting_sleep_until(until_ns);
+        forget_stop(flight, until_ns);
     }
     ticket_lock_leave(&flight->launches);
     if (wait.is_capped && flight->window.state == WINDOW_SHARED)

@@ -1,6 +1,7 @@
 """Shares hold where latency, submission, changes of process, calls and kernels vary by a seed, the
 clock is lower after a pause, and kernels side by side share memory bandwidth."""
 
+import signal
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -112,6 +113,20 @@ def test_a_cap_of_50_is_kept_in_each_tenth_of_a_second_after_10_s_of_idling(
     time.sleep(10)
 
     shares = tenths(machine)
+
+    assert 49 < shares[0] < 76
+    assert shares[1:] == pytest.approx([50] * 4, abs=1)
+
+
+def test_a_process_that_was_stopped_has_saved_up_no_more(crowd: Crowd) -> None:
+    """It may be stopped while a launch waits for the cap, as by the freezer of its container."""
+    crowd.join(50, STRICT, MS // 5)
+    time.sleep(SETTLE_SECONDS)
+    crowd.processes[0].send_signal(signal.SIGSTOP)
+    time.sleep(10)
+    crowd.processes[0].send_signal(signal.SIGCONT)
+
+    shares = tenths(crowd.machine)
 
     assert 49 < shares[0] < 76
     assert shares[1:] == pytest.approx([50] * 4, abs=1)
