@@ -159,7 +159,7 @@ bench-gpu:  ## measure on this machine's GPU what an H100 showed (nothing is dow
 	@mkdir -p build
 	@python=$(BIN)/python; test -x "$$python" || python="$(PYTHON)"; \
 	$$python -m benchmarks run silicon --json build/silicon.json --markdown build/silicon.md \
-	    --earlier benchmarks/results/silicon-simulated-2026-11-23-calibrated.json
+	    --earlier benchmarks/results/silicon-simulated-2026-11-27.json
 
 wheel: $(ZIG)  ## build the wheel into dist/, for every glibc from 2.17 on
 	VGPU_PORTABLE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check \

@@ -10,7 +10,8 @@ machine may have nothing else.
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from libvgpu.errors import UsageError, VgpuError
@@ -21,6 +22,7 @@ from .figure import Figure, Options, judge, to_json
 from .listing import listing
 from .markdown import read_earlier, table
 from .plot import require_plotting
+from .simulated_gpu import simulated_gpu
 
 #: name -> module; imported when run or listed.
 FIGURES = {
@@ -42,19 +44,20 @@ FIGURES = {
 _OURS = ("benchmarks", "libvgpu", "deviceplugin", "vgpuctl")
 
 
-def _lack(error: ModuleNotFoundError) -> VgpuError:
-    """Returns what to say of a package that is not there.
-
-    Raises:
-        ModuleNotFoundError: it is one of ours, whose lack is a fault.
-    """
-    name = error.name or str(error)
-    if name.partition(".")[0] in _OURS and name != "libvgpu._native":
-        raise error
-    return VgpuError(
-        f"this needs the module {name}, which {sys.executable} does not have",
-        hint="make setup installs everything; only silicon on a real GPU needs no package",
-    )
+@contextmanager
+def _lack_named() -> Iterator[None]:
+    """Says in words that a package is not there; that a module of ours is not, is a fault."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        name = error.name or str(error)
+        if name.partition(".")[0] in _OURS and name != "libvgpu._native":
+            raise
+        raise VgpuError(
+            f"this needs the module {name}, which {sys.executable} does not have",
+            hint="make setup installs everything; only silicon needs no package, on a real GPU "
+            "and with --simulate h100",
+        ) from error
 
 
 def load_figure(name: str) -> Figure:
@@ -66,10 +69,8 @@ def load_figure(name: str) -> Figure:
     """
     if name not in FIGURES:
         raise UsageError(f"figure {name!r} does not exist; there are: {', '.join(FIGURES)}")
-    try:
+    with _lack_named():
         figure = importlib.import_module(FIGURES[name]).FIGURE
-    except ModuleNotFoundError as error:
-        raise _lack(error) from error
     assert isinstance(figure, Figure)
     return figure
 
@@ -86,12 +87,13 @@ def _list_figures() -> None:
 
 def _run(asked: RunArguments, arguments: Sequence[str]) -> int:
     figures = [load_figure(name) for name in asked.names]
-    of_own_time = [figure.name for figure in figures if figure.has_own_time]
+    of_own_time = [each.name for each in figures if each.has_own_time or asked.simulate]
     if of_own_time and not own_time.is_on():
         if len(of_own_time) < len(figures):
             names = ", ".join(of_own_time)
             raise UsageError(f"what has a time of its own is taken in a run of its own: {names}")
-        return own_time.run(arguments)
+        with _lack_named(), simulated_gpu(asked.simulate) as environment:
+            return own_time.run(arguments, environment)
     if asked.plot is not None:
         require_plotting()
     if asked.earlier is not None and asked.markdown is None:
@@ -111,10 +113,8 @@ def _run(asked: RunArguments, arguments: Sequence[str]) -> int:
     results = []
     for figure in figures:
         print(f"{figure.name}: measuring ({figure.label})", file=sys.stderr, flush=True)
-        try:
+        with _lack_named():
             measurements = figure.measure(replace(options, rounds=asked.rounds or figure.rounds))
-        except ModuleNotFoundError as error:
-            raise _lack(error) from error
         results.append((figure, measurements))
         print(f"{figure.name}: {figure.summary} [{figure.label}]")
         print(listing(measurements), end="")

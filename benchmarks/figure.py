@@ -56,7 +56,9 @@ class Measurement:
         least: the bar, where the value must not be smaller.
         most: the bar, where the value must not be larger.
         silicon: what a real GPU showed, where it is to be reproduced.
-        tolerance: how far from that the value may be.
+        simulated: what the simulated GPU is to give, where no real one has shown anything.
+        tolerance: how far from one of these the value may be.
+        history: what an earlier build reached on a real GPU; it is told, and is no bar.
     """
 
     case: str
@@ -71,7 +73,9 @@ class Measurement:
     least: float | None = None
     most: float | None = None
     silicon: float | None = None
+    simulated: float | None = None
     tolerance: float = 0.0
+    history: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,17 +103,28 @@ def describe_bar(measurement: Measurement) -> str:
     """Returns the bar of a measurement as a sign and a number, empty where it has none."""
     if measurement.silicon is not None:
         return f"{measurement.silicon:g} ± {measurement.tolerance:g}"
+    if measurement.simulated is not None:
+        return f"simulated {measurement.simulated:g} ± {measurement.tolerance:g}"
+    if measurement.least is not None and measurement.most is not None:
+        return f"{measurement.least:g} to {measurement.most:g}"
     if measurement.most is not None:
         return f"≤ {measurement.most:g}"
     return f"≥ {measurement.least:g}" if measurement.least is not None else ""
+
+
+def describe_aim(measurement: Measurement) -> str:
+    """Returns the bar, and what an earlier build reached."""
+    then = "" if measurement.history is None else f"(earlier shim {measurement.history:g})"
+    return " ".join(filter(None, (describe_bar(measurement), then)))
 
 
 def is_missed(measurement: Measurement) -> bool:
     """Returns whether there is a bar that the value is beyond; no value is beyond every bar."""
     if measurement.value is None:
         return bool(describe_bar(measurement))
-    if measurement.silicon is not None:
-        return abs(measurement.value - measurement.silicon) > measurement.tolerance
+    for aim in (measurement.silicon, measurement.simulated):
+        if aim is not None:
+            return abs(measurement.value - aim) > measurement.tolerance
     too_large = measurement.most is not None and measurement.value > measurement.most
     return too_large or (measurement.least is not None and measurement.value < measurement.least)
 
@@ -124,6 +139,8 @@ def judge(measurements: Sequence[Measurement]) -> list[str]:
             why = f" ({each.note})" if each.note else ""
             bar = describe_bar(each)
             what = f"must be {bar}" if each.silicon is None else f"on silicon it is {bar}"
+            if each.simulated is not None:
+                what = f"{bar} was expected"
             sentences.append(f"missed: {where} is {value}, {what}{why}")
     return sentences
 

@@ -1,29 +1,31 @@
-"""The GPU that a figure runs on: a simulated one, or the first real one of the machine.
+"""The GPU that a figure runs on: the first one of the machine.
 
-Both are asked the same way, so that what is measured on silicon and in simulation is one program.
+A simulated one (`simulated_gpu`) is found and asked in the same way, so that what is measured on
+silicon and in simulation is one program.
 """
 
 import ctypes
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.errors import VgpuError
 
+from . import own_time
 from .nvml import NvmlDevice, open_nvml
-
-if TYPE_CHECKING:  # a machine with a real GPU may lack the packages that the simulated one needs
-    from libvgpu.sim import Machine, Profile
 
 #: What would change how a program runs on the GPU, or what holds it.
 _KEPT_OUT = ("CUDA_", "LD_PRELOAD", "LD_AUDIT", "VGPU_DIR", "VGPU_LOG")
+
+
+#: By these a program finds a simulated GPU.
+FOUND_BY = ("LD_LIBRARY_PATH", "VGPU_SIM_MACHINE")
 
 
 class Gpu(Protocol):
@@ -57,34 +59,6 @@ class Gpu(Protocol):
 
 
 @dataclass
-class SimulatedGpu:
-    """A GPU of a machine of its own."""
-
-    machine: "Machine"
-    title: str
-    driver: Path = SIM_LIBRARY_DIR / "libcuda.so.1"
-
-    def __post_init__(self) -> None:
-        self.uuid = self.machine.devices[0].uuid
-        profile = self.machine.devices[0].profile
-        self.memory_bytes = profile.memory_bytes
-        self.memory_bytes_per_second = profile.memory_bytes_per_second
-
-    def environment(self, base: Mapping[str, str]) -> dict[str, str]:
-        """Returns the environment in which a program finds it."""
-        return self.machine.environment(base)
-
-    def used_bytes(self) -> int:
-        """Returns what all processes have of its memory."""
-        return self.machine.books()[0].memory_used_bytes
-
-    def process_bytes(self, pid: int) -> int | None:
-        """Returns what one process has of it."""
-        clients = self.machine.books()[0].clients
-        return next((each.memory_bytes for each in clients if each.pid == pid), None)
-
-
-@dataclass
 class RealGpu:
     """The machine's first GPU."""
 
@@ -98,9 +72,12 @@ class RealGpu:
     def environment(self, base: Mapping[str, str]) -> dict[str, str]:
         """Returns the environment in which a program finds it, and no other GPU.
 
-        Ours comes along, since a machine may have its driver where only that says.
+        Ours comes along, since a machine may have its driver where only that says. In a time of its
+        own only what is needed does: where things lie in a program's memory follows its variables.
         """
         ours = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_OUT)}
+        if own_time.is_on():
+            ours = {name: os.environ[name] for name in FOUND_BY} | own_time.passed_on(None)
         return {**ours, **base, "CUDA_VISIBLE_DEVICES": self.uuid}
 
     def used_bytes(self) -> int:
@@ -116,16 +93,6 @@ class RealGpu:
         if len(found) == 1:
             return found[0].used_bytes
         return next((each.used_bytes for each in found if each.pid == pid), None)
-
-
-@contextmanager
-def simulated_gpu(profile: "Profile") -> Iterator[SimulatedGpu]:
-    """Gives a fresh simulated GPU, and removes its machine."""
-    from libvgpu.sim import Machine
-
-    with tempfile.TemporaryDirectory(prefix="vgpu-gpu-") as name:
-        machine = Machine.create([profile], Path(name, "machine"))
-        yield SimulatedGpu(machine, f"simulated {profile.product}")
 
 
 def _loaded_path(library: str) -> Path:

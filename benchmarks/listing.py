@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from .figure import Measurement, describe_bar, is_missed
+from .figure import Measurement, describe_aim, is_missed
 
 
 def _number(measurement: Measurement) -> str:
@@ -13,7 +13,7 @@ def _number(measurement: Measurement) -> str:
 
 
 def _bar(measurement: Measurement) -> str:
-    bar = describe_bar(measurement)
+    bar = describe_aim(measurement)
     return f"{bar} MISSED" if is_missed(measurement) else bar
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from libvgpu.errors import UsageError
 
-from .figure import Measurement, describe_bar, is_missed
+from .figure import Measurement, describe_aim, is_missed
 
 #: A case and a quantity -> the value of an earlier run.
 Earlier = Mapping[tuple[str, str], float | None]
@@ -48,7 +48,7 @@ def table(measurements: Sequence[Measurement], before: tuple[str, Earlier] | Non
             then = ["-" if found is None else f"{found:g}"]
         word = "differs" if is_missed(each) else ""
         lines.append(
-            _line([each.case, each.quantity, each.unit, value, *then, describe_bar(each), word])
+            _line([each.case, each.quantity, each.unit, value, *then, describe_aim(each), word])
         )
     return "\n".join(lines) + "\n"
 

@@ -23,6 +23,7 @@ from libvgpu.hook_table import read_hook_table
 DEVICE_UUID = "GPU-00000000-0000-0000-0000-000000000000"
 
 _NATIVE = Path(__file__).resolve().parent / "native"
+_TESTS = _NATIVE.parents[1] / "tests" / "native"
 _INCLUDE = Path(libvgpu.__file__).resolve().parent / "include"
 _PROTOTYPE = re.compile(r"^CUresult (cu\w+)\(", re.M)
 _TWIN = re.compile(r"^VGPU_TWIN_(PTSZ|PTDS)\((\w+)\);", re.M)
@@ -120,11 +121,16 @@ def build_driver(directory: Path, source: Path = _NATIVE / "null_driver.c") -> P
 def build_client(name: str, driver: Path, *further: str) -> Path:
     """Builds ``native/<name>.c`` with ``further`` ones against the driver; returns its path.
 
+    What tests have, too, is in ``tests/native``.
+
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
     program = driver.parent / name
-    sources = [str(_NATIVE / f"{source}.c") for source in (name, *further)]
+    sources = [
+        next(str(path) for at in (_NATIVE, _TESTS) if (path := at / f"{source}.c").exists())
+        for source in (name, *further)
+    ]
     _compile([*sources, str(driver), "-ldl", "-pthread", "-o", str(program)])
     return program
 

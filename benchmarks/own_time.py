@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from libvgpu.errors import VgpuError
@@ -61,8 +61,12 @@ def passed_on(preload: Path | None) -> dict[str, str]:
     return {**found, **({_PRELOAD: preloads} if preloads else {})}
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Runs ``python -m benchmarks`` in a time of its own, and returns its exit status.
+
+    Args:
+        arguments: behind ``benchmarks``.
+        environment: variables besides ours.
 
     Raises:
         VgpuError: there is no compiler, or no setarch.
@@ -73,7 +77,7 @@ def run(arguments: Sequence[str]) -> int:
         command = [*SAME_ADDRESSES, sys.executable, "-m", "benchmarks", *arguments]
         try:
             return subprocess.call(
-                command, env={**os.environ, **variables(library, folder / "time")}
+                command, env={**os.environ, **environment, **variables(library, folder / "time")}
             )
         except FileNotFoundError as error:
             raise VgpuError(f"{error.filename} is not on PATH") from None

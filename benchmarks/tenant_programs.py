@@ -55,6 +55,7 @@ class TenantClient:
             each has its part of the kernel.
         streams: used in turn.
         nodes: of the graph.
+        polls: it waits by asking again and again.
     """
 
     kernel_ns: int
@@ -65,6 +66,7 @@ class TenantClient:
     streams: int = 1
     nodes: int = 20
     waves: int = 1
+    polls: bool = False
 
     @property
     def title(self) -> str:
@@ -81,7 +83,7 @@ class TenantClient:
         if self.streams > 1:
             words.append(f"{self.streams} streams")
         waits = {0: "queued", self.streams: "sync after each"}
-        words.append(waits.get(self.sync, f"sync after {self.sync}"))
+        words.append("polls" if self.polls else waits.get(self.sync, f"sync after {self.sync}"))
         return ", ".join(words)
 
     def arguments(self, memory_bytes_per_second: int) -> list[str]:
@@ -94,6 +96,7 @@ class TenantClient:
             "threads": self.threads,
             "waves": self.waves,
             "sync": self.sync,
+            "poll": int(self.polls),
             "streams": self.streams,
             "nodes": self.nodes,
             "bytes": bytes_,

@@ -1,8 +1,8 @@
 /*
  * Takes memory of one kind and holds it, for the figure `silicon`; for a simulated and a real GPU.
  *
- * Argument: pieces BYTES (plain pieces until one is refused), local (one launch of a kernel with
- * 128 KiB of local memory a thread), graph (one launch of 100 times 64 MiB taken and given back),
+ * Argument: pieces BYTES (plain pieces until one is refused), local BYTES (one launch of a kernel with
+ * so much local memory a thread), graph (one launch of 100 times 64 MiB taken and given back),
  * destroyed (a stream is destroyed while it has work, then another one is launched on).
  *
  * Prints "context", waits for a line, does it, prints "did COUNT" (pieces that were granted, or 1)
@@ -18,19 +18,22 @@
 #define MIB ((size_t)1 << 20)
 #define ROUNDS 100
 
-/* What it writes depends on an argument, so that no compiler does without the local memory. */
-static const char ptx[] = CLIENT_PTX_BEGIN ".visible .entry spill(.param .u64 at)\n"
-                                           "{\n"
-                                           "    .local .align 16 .b8 space[131072];\n"
-                                           "    .reg .u64 %at, %base;\n"
-                                           "    .reg .u32 %value;\n"
-                                           "    ld.param.u64 %at, [at];\n"
-                                           "    mov.u64 %base, space;\n"
-                                           "    add.u64 %base, %base, %at;\n"
-                                           "    st.local.u32 [%base], 1;\n"
-                                           "    ld.local.u32 %value, [%base];\n"
-                                           "    ret;\n"
-                                           "}\n" CLIENT_PTX_SPIN;
+/* What it writes depends on an argument, so that no compiler does without the local memory, whose bytes
+ * stand between the two. */
+static const char ptx_begin[] =
+    CLIENT_PTX_BEGIN CLIENT_PTX_SPIN ".visible .entry spill(.param .u64 at)\n"
+                                     "{\n"
+                                     "    .local .align 16 .b8 space[";
+static const char ptx_end[] = "];\n"
+                              "    .reg .u64 %at, %base;\n"
+                              "    .reg .u32 %value;\n"
+                              "    ld.param.u64 %at, [at];\n"
+                              "    mov.u64 %base, space;\n"
+                              "    add.u64 %base, %base, %at;\n"
+                              "    st.local.u32 [%base], 1;\n"
+                              "    ld.local.u32 %value, [%base];\n"
+                              "    ret;\n"
+                              "}\n";
 static CUfunction spill, spin;
 
 static void finish(int result, unsigned long count)
@@ -40,7 +43,7 @@ static void finish(int result, unsigned long count)
     else
         printf("refused %d\n", result);
     fflush(stdout);
-    while (getchar() != EOF)
+    for (struct client_line line; client_read_line(&line);)
         continue;
     exit(0);
 }
@@ -108,23 +111,26 @@ static void destroy_busy(void)
 
 int main(int count, char **arguments)
 {
-    char line[16];
+    struct client_line line;
     const char *kind = count > 1 ? arguments[1] : "";
+    const char *local_bytes = strcmp(kind, "local") == 0 && count == 3 ? arguments[2] : "16";
+    char ptx[sizeof ptx_begin + sizeof ptx_end + 16];
+    snprintf(ptx, sizeof ptx, "%s%.16s%s", ptx_begin, local_bytes, ptx_end);
     CUmodule module = client_load(ptx);
     MUST(cuModuleGetFunction(&spill, module, "spill"));
     MUST(cuModuleGetFunction(&spin, module, "spin_ns"));
     printf("context\n");
     fflush(stdout);
-    if (fgets(line, sizeof line, stdin) == NULL)
+    if (!client_read_line(&line))
         return 0;
     if (strcmp(kind, "pieces") == 0 && count == 3)
         take_pieces(strtoull(arguments[2], NULL, 10));
-    else if (strcmp(kind, "local") == 0)
+    else if (strcmp(kind, "local") == 0 && count == 3)
         take_local();
     else if (strcmp(kind, "graph") == 0)
         take_in_a_graph();
     else if (strcmp(kind, "destroyed") == 0)
         destroy_busy();
-    fprintf(stderr, "'%s' is not pieces BYTES, local, graph or destroyed\n", kind);
+    fprintf(stderr, "'%s' is not pieces BYTES, local BYTES, graph or destroyed\n", kind);
     return 2;
 }

@@ -5,8 +5,8 @@
  * Arguments are word=value: form (kernel, cooperative, graph, memset), kernel_ns (of one kernel, or
  * of one node of a graph), blocks (of a launch), threads (of a block), waves (how many blocks come
  * after each other where no more fit on the GPU at once), rounds_per_ms (of the GPU, as client.h
- * tells), sync (wait after every so many launches, 0: never), streams (used in turn; a wait is for
- * all of them), nodes (of a graph), bytes (of a memset), count_every (launches between those that
+ * tells), sync (wait after every so many launches, 0: never), poll (1: such a wait asks the first
+ * stream until it is done), streams (used in turn; a wait is for all of them), nodes (of a graph), bytes (of a memset), count_every (launches between those that
  * are counted as they are done, 0: none is), seconds (its longest life, should nobody end it).
  *
  * It says "ready" once it could launch, and does what stdin says: "go" begins, "mark" forgets the
@@ -38,10 +38,10 @@ static const char *const form_words[] = {"kernel", "cooperative", "graph", "mems
 static struct {
     enum form form;
     unsigned long long kernel_ns, rounds_per_ms;
-    unsigned blocks, threads, waves, sync, streams, nodes;
+    unsigned blocks, threads, waves, sync, poll, streams, nodes;
     size_t bytes;
     unsigned count_every, seconds;
-} options = {FORM_KERNEL, 1000000, 0, 132, 1, 1, 0, 1, 20, 0, 0, 600};
+} options = {FORM_KERNEL, 1000000, 0, 132, 1, 1, 0, 0, 1, 20, 0, 0, 600};
 
 static CUfunction spin;
 static CUgraphExec graph;
@@ -65,8 +65,8 @@ static void refuse(const char *argument)
 {
     fprintf(stderr,
             "argument '%s' is not form=kernel|cooperative|graph|memset, or one of kernel_ns, "
-            "rounds_per_ms, blocks, threads, waves (from 1 on), sync, streams (1 to %d), nodes, "
-            "bytes, count_every and seconds with a number\n",
+            "rounds_per_ms, blocks, threads, waves (from 1 on), sync, poll, streams (1 to %d), "
+            "nodes, bytes, count_every and seconds with a number\n",
             argument, MAX_STREAMS);
     exit(2);
 }
@@ -103,6 +103,8 @@ static void read_option(const char *argument)
         options.threads = (unsigned)number;
     else if (IS("sync"))
         options.sync = (unsigned)number;
+    else if (IS("poll"))
+        options.poll = (unsigned)number;
     else if (IS("streams") && number >= 1 && number <= MAX_STREAMS)
         options.streams = (unsigned)number;
     else if (IS("nodes"))
@@ -259,6 +261,8 @@ int main(int count, char **arguments)
             tell();
         }
         if (options.sync != 0 && launched % options.sync == 0) {
+            while (options.poll && cuStreamQuery(streams[0]) != CUDA_SUCCESS)
+                continue;
             if (options.streams == 1)
                 MUST(cuStreamSynchronize(streams[0]));
             else

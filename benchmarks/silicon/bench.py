@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libvgpu.errors import VgpuError
+from libvgpu.limits import ComputeMode
 
 from ..clients import read_line, started, tell
 from ..gpu import Gpu, mps_server
@@ -34,11 +35,13 @@ class Load:
         client: what it does.
         core_percent: its share where it is held.
         mps_percent: its active-thread percentage where it is a client of MPS; 0: none set.
+        mode: how its share holds.
     """
 
     client: TenantClient
     core_percent: int = 100
     mps_percent: int = 0
+    mode: ComputeMode = ComputeMode.STRICT
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,9 @@ class Window:
 class Bench:
     """A GPU and a client's program; made by `open_bench`."""
 
-    def __init__(
-        self, gpu: Gpu, directory: Path, program: Path, context_bytes: int, rounds_per_ms: int
-    ) -> None:
+    def __init__(self, gpu: Gpu, directory: Path, program: Path, rounds_per_ms: int) -> None:
         self.gpu, self.rounds_per_ms = gpu, rounds_per_ms
-        self._directory, self._program, self._context_bytes = directory, program, context_bytes
+        self._directory, self._program = directory, program
         self._alone: dict[tuple[TenantClient, bool], float] = {}
 
     def alone(self, client: TenantClient, window: Window, *, mps: bool = False) -> float:
@@ -91,7 +92,7 @@ class Bench:
             variables = stack.enter_context(mps_server(self.gpu, folder / "mps")) if mps else {}
             percents = [load.core_percent for load in loads]
             environments = stack.enter_context(
-                held(self.gpu, folder, percents, hold, self._context_bytes, variables)
+                held(self.gpu, folder, percents, hold, variables, loads[0].mode)
             )
             for load, environment in zip(loads, environments, strict=True):
                 if load.mps_percent:
@@ -149,16 +150,15 @@ def _measure(programs: Sequence["subprocess.Popen[str]"], window: Window) -> lis
 
 
 @contextmanager
-def open_bench(gpu: Gpu, context_bytes: int, rounds_per_ms: int) -> Iterator[Bench]:
+def open_bench(gpu: Gpu, rounds_per_ms: int) -> Iterator[Bench]:
     """Builds the client's program against the GPU's driver.
 
     Args:
         gpu: where it runs.
-        context_bytes: what a context takes, for the limits; 0: the shim measures it.
         rounds_per_ms: of the GPU's kernels, as `spin_rate` measures.
 
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
     with built_client(gpu.driver, "share_client") as program:
-        yield Bench(gpu, program.parent, program, context_bytes, rounds_per_ms)
+        yield Bench(gpu, program.parent, program, rounds_per_ms)

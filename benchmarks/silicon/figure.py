@@ -1,17 +1,18 @@
 """The figure ``silicon``: what an H100 showed, measured again on a GPU or on the simulated one."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from dataclasses import replace
 
 from libvgpu._build import SHIM, build
 from libvgpu.errors import VgpuError
 
 from ..figure import Figure, Measurement, Options
-from ..gpu import Gpu, real_gpu, simulated_gpu
+from ..gpu import real_gpu
 from ..repeats import say
-from . import frameworks, memory
+from . import experiments, frameworks, memory
 from .bench import Bench, Window, open_bench
 from .calls import measure_calls
+from .holding import Hold
 from .played import measure_played, open_players
 from .played_rows import PLAYED_ROWS, QUICK_PLAYED
 from .rows import QUICK_ROWS, ROWS, TOTAL_POINTS, Row
@@ -22,39 +23,29 @@ _WARM_UP_SECONDS, _WINDOW_SECONDS = 1.0, 3.0
 _QUICK_WARM_UP_SECONDS, _QUICK_SECONDS = 0.5, 1.0
 
 
-@contextmanager
-def _gpu(simulate: str | None) -> Iterator[tuple[Gpu, int]]:
-    """Gives the GPU and what a context on it takes; 0: the shim is to measure it."""
-    if simulate is None:
-        with real_gpu() as real:
-            yield real, 0
-    else:
-        from libvgpu.sim import find_profile  # which needs packages that a real GPU does not
-
-        profile = find_profile(simulate)
-        with simulated_gpu(profile) as simulated:
-            yield simulated, profile.context_bytes
-
-
 def judged(row: Row, found: Sequence[float], subject: str) -> list[Measurement]:
-    """Returns a row's measurements, each with silicon's value and tolerance as its bar."""
+    """Returns a row's measurements, each with its bar or with what an earlier shim reached."""
     names = [""] if len(found) == 1 else [f", tenant {n + 1}" for n in range(len(found))]
-    measurements = [
-        _against(f"{row.name}{name}", subject, "share of bare", value, silicon, row.points)
-        for name, value, silicon in zip(names, found, row.silicon, strict=True)
+    told = [
+        _told(row, f"{row.name}{name}", subject, "share of bare", value, aim, row.points)
+        for name, value, aim in zip(names, found, row.aims, strict=True)
     ]
-    if len(found) > 1:
-        total = sum(found), sum(row.silicon)
-        measurements.append(_against(row.name, subject, "total", *total, TOTAL_POINTS))
-    return measurements
+    if len(found) == 1:
+        percent = row.loads[0].core_percent
+        return [replace(told[0], least=percent - row.points, most=percent + row.points)]
+    total = _told(row, row.name, subject, "total", sum(found), sum(row.aims), TOTAL_POINTS)
+    return [*told, replace(total, least=row.least_total)]
 
 
-def _against(
-    case: str, subject: str, quantity: str, value: float, silicon: float, points: float
+def _told(
+    row: Row, case: str, subject: str, quantity: str, value: float, aim: float, points: float
 ) -> Measurement:
-    return Measurement(
-        case, subject, quantity, "%", round(value, 2), silicon=round(silicon, 2), tolerance=points
-    )
+    told = Measurement(case, subject, quantity, "%", round(value, 2))
+    if row.is_simulated:
+        return replace(told, simulated=round(aim, 2), tolerance=points)
+    if row.hold is Hold.BARE:
+        return replace(told, silicon=round(aim, 2), tolerance=points)
+    return replace(told, history=round(aim, 2))
 
 
 def measure_rows(bench: Bench, rows: Sequence[Row], window: Window) -> list[Measurement]:
@@ -84,21 +75,24 @@ def measure(options: Options) -> list[Measurement]:
     seconds = options.seconds or (_QUICK_SECONDS if options.quick else _WINDOW_SECONDS)
     warm_up = _QUICK_WARM_UP_SECONDS if options.quick else _WARM_UP_SECONDS
     window = Window(min(warm_up, seconds), seconds)
-    with _gpu(options.simulate) as (gpu, context_bytes):
+    with real_gpu() as gpu:
         build([SHIM])
         rounds_per_ms = measure_spin_rate(gpu)
         say("calls")
         found = measure_calls(gpu, rounds_per_ms)
         found += measure_turns(gpu, rounds_per_ms, window, TURN_ROWS[: options.count])
         say("memory")
-        found += memory.measure(gpu, context_bytes)
+        found += memory.measure(gpu)
+        found += frameworks.measure(gpu, frameworks.RUNTIMES)
         if options.simulate is None:  # no framework runs on a simulated GPU
-            found += frameworks.measure(gpu, context_bytes, quick=options.quick)
+            found += frameworks.measure(gpu, quick=options.quick)
         played = QUICK_PLAYED if options.quick else PLAYED_ROWS
-        with open_players(gpu, context_bytes, rounds_per_ms) as players:
+        with open_players(gpu, rounds_per_ms) as players:
             found += measure_played(players, played[: options.count], window, options.rounds)
+        asked = experiments.QUICK if options.quick else experiments.EXPERIMENTS
+        found += experiments.measure(gpu, rounds_per_ms, asked[: options.count])
         rows = QUICK_ROWS if options.quick else ROWS
-        with open_bench(gpu, context_bytes, rounds_per_ms) as bench:
+        with open_bench(gpu, rounds_per_ms) as bench:
             return found + measure_rows(bench, rows[: options.count], window)
 
 

@@ -12,10 +12,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from libvgpu.artifacts import shim_path
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 
 from ..clients import read_line
@@ -23,6 +22,7 @@ from ..figure import Measurement
 from ..gpu import Gpu
 from ..repeats import say
 from ..slices import create, used_bytes
+from .holding import in_slice
 
 _STEPS = Path(__file__).resolve().parent / "framework_steps"
 _RUNNER = _STEPS / "run_steps.py"
@@ -38,10 +38,15 @@ _PASSED = ("PATH", "HOME", "PYTHONPATH", "LD_LIBRARY_PATH")
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What silicon showed, in MiB, and how far off a value may be."""
+    """What there was.
+
+    Attributes:
+        mib: on silicon with the shim of 2026-11-22, which is history; or on the simulated GPU.
+        tolerance: how far off from the simulated GPU's a value may be; None: it is history.
+    """
 
     mib: float
-    tolerance: float
+    tolerance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,7 @@ class Framework:
         name: as it is shown.
         module: which a Python that has it can import.
         steps: the file with them, for run_steps.py.
+        arguments: of that file.
         unaccounted: of a step: what the ledger did not know after it.
         grown: of a step: by how much more that was than before it.
     """
@@ -59,6 +65,7 @@ class Framework:
     name: str
     module: str
     steps: Path
+    arguments: tuple[str, ...] = ()
     unaccounted: Mapping[str, Seen] = field(default_factory=dict)
     grown: Mapping[str, Seen] = field(default_factory=dict)
 
@@ -69,17 +76,28 @@ FRAMEWORKS = (
         "PyTorch",
         "torch",
         _STEPS / "pytorch_steps.py",
-        unaccounted={"graph": Seen(147, 35)},
-        grown={"matmul fp16": Seen(93, 10), "convolution": Seen(18, 10)},
+        unaccounted={"graph": Seen(147)},
+        grown={"matmul fp16": Seen(93), "convolution": Seen(18)},
     ),
-    Framework("CuPy", "cupy", _STEPS / "cupy_steps.py", unaccounted={"FFT": Seen(10, 5)}),
-    Framework("JAX", "jax", _STEPS / "jax_steps.py", unaccounted={"convolution": Seen(36, 10)}),
+    Framework("CuPy", "cupy", _STEPS / "cupy_steps.py", unaccounted={"FFT": Seen(10)}),
+    Framework("JAX", "jax", _STEPS / "jax_steps.py", unaccounted={"convolution": Seen(36)}),
+)
+
+#: Programs of the runtime API; what they use of Python, every Python has.
+RUNTIMES = tuple(
+    Framework(
+        f"cudart {version.partition('.')[0]}",
+        "ctypes",
+        _STEPS / "cudart_steps.py",
+        (version,),
+        dict.fromkeys(("cudaFree(0)", "cudaDeviceReset", "cudaMalloc"), Seen(0, 2)),
+    )
+    for version in ("11.0", "12", "13")
 )
 
 
 def measure(
     gpu: Gpu,
-    context_bytes: int,
     frameworks: Sequence[Framework] = FRAMEWORKS,
     *,
     quick: bool = False,
@@ -88,7 +106,6 @@ def measure(
 
     Args:
         gpu: where, with nobody else on it.
-        context_bytes: what a context takes, for the limits; 0: the shim measures it.
         frameworks: which.
         quick: take the first that is installed, without its slow steps.
 
@@ -102,7 +119,7 @@ def measure(
             found.append(_lack(framework, gpu, f"no python3 here has {framework.module}"))
         else:
             say(f"{framework.name} ({python})")
-            found += _measure(framework, gpu, context_bytes, python, quick=quick)
+            found += _measure(framework, gpu, python, quick=quick)
             if quick:
                 break
     return found
@@ -128,26 +145,21 @@ def _lack(framework: Framework, gpu: Gpu, why: str) -> Measurement:
     )
 
 
-def _measure(
-    framework: Framework, gpu: Gpu, context_bytes: int, python: str, *, quick: bool
-) -> list[Measurement]:
+def _measure(framework: Framework, gpu: Gpu, python: str, *, quick: bool) -> list[Measurement]:
     found: list[Measurement] = []
     with tempfile.TemporaryDirectory(prefix="vgpu-silicon-") as name:
         slice_directory, log = Path(name, "slice"), Path(name, "log")
         limit = DeviceLimit(
             gpu.uuid,
             min(_SLICE_BYTES, gpu.memory_bytes),
-            context_bytes=context_bytes,
             core_percent=50,
             weight=50,
         )
         create(slice_directory, ContainerLimits("bench", Family.VGPU, (limit,)))
         passed = {key: os.environ[key] for key in _PASSED if key in os.environ}
-        environment = gpu.environment(passed) | {
-            "LD_PRELOAD": str(shim_path()),
-            "VGPU_DIR": str(slice_directory),
-        }
+        environment = gpu.environment(passed) | in_slice(slice_directory)
         command = [python, str(_RUNNER), str(framework.steps), *([] if quick else ["slow"])]
+        command += framework.arguments
         before_bytes, before_mib = gpu.used_bytes(), 0.0
         for step in _steps(command, environment, log):
             if step.name is None:
@@ -171,7 +183,7 @@ def _measure(
 def judged(
     framework: Framework, subject: str, step: str, now_mib: float, before_mib: float, note: str = ""
 ) -> list[Measurement]:
-    """Returns what a step left unaccounted, held against what silicon showed where it did."""
+    """Returns what a step left unaccounted, next to what it was where that is known."""
     case, seen = f"{framework.name}: {step}", framework.unaccounted.get(step)
     found = [_against(case, subject, "unaccounted", now_mib, seen, note)]
     if (grown := framework.grown.get(step)) is not None:
@@ -183,12 +195,12 @@ def judged(
 def _against(
     case: str, subject: str, quantity: str, mib: float, seen: Seen | None, note: str
 ) -> Measurement:
-    value = round(mib, 2)
+    told = Measurement(case, subject, quantity, "MiB", round(mib, 2), note=note)
     if seen is None:
-        return Measurement(case, subject, quantity, "MiB", value, note=note)
-    return Measurement(
-        case, subject, quantity, "MiB", value, note=note, silicon=seen.mib, tolerance=seen.tolerance
-    )
+        return told
+    if seen.tolerance is None:
+        return replace(told, history=seen.mib)
+    return replace(told, simulated=seen.mib, tolerance=seen.tolerance)
 
 
 @dataclass(frozen=True, slots=True)

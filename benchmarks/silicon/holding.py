@@ -7,8 +7,9 @@ from enum import Enum
 from pathlib import Path
 
 from libvgpu.artifacts import shim_path
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 
+from .. import own_time
 from ..gpu import Gpu
 from ..slices import Arbiter, create
 
@@ -21,14 +22,19 @@ class Hold(Enum):
     WINDOWS = "windows"  # by turns of the arbiter
 
 
+def in_slice(directory: Path) -> dict[str, str]:
+    """Returns the variables that hold a program in a slice."""
+    return own_time.passed_on(shim_path()) | {"VGPU_DIR": str(directory)}
+
+
 @contextmanager
 def held(
     gpu: Gpu,
     folder: Path,
     core_percents: Sequence[int],
     hold: Hold,
-    context_bytes: int,
     variables: Mapping[str, str],
+    mode: ComputeMode = ComputeMode.STRICT,
 ) -> Iterator[list[dict[str, str]]]:
     """Yields the environment of each tenant, of equal memory, until they have ended.
 
@@ -37,8 +43,8 @@ def held(
         folder: an empty one for the slices.
         core_percents: share and weight of each.
         hold: how they are held.
-        context_bytes: what a context takes, for the limits; 0: the shim measures it.
         variables: that all of them have.
+        mode: how their shares hold.
 
     Raises:
         VgpuError: a slice cannot be made, or no arbiter begun.
@@ -52,13 +58,13 @@ def held(
         limit = DeviceLimit(
             gpu.uuid,
             gpu.memory_bytes // len(core_percents),
-            context_bytes=context_bytes,
             core_percent=percent,
             weight=percent,
+            compute_mode=mode,
         )
         slices.append(folder / f"slice{index}")
         create(slices[-1], ContainerLimits("bench", Family.VGPU, (limit,)))
-    environments = [base | {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(at)} for at in slices]
+    environments = [base | in_slice(directory) for directory in slices]
     if hold is Hold.CAPS:
         yield environments
         return

@@ -7,10 +7,9 @@ once when it holds what it could get.
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from libvgpu.artifacts import shim_path
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 
 from ..clients import read_line
@@ -18,10 +17,14 @@ from ..figure import Measurement
 from ..gpu import Gpu
 from ..nulldriver import built_client
 from ..slices import create
+from .holding import in_slice
 
 _GIB, _MIB = 1 << 30, 1 << 20
 _SLICE_BYTES = 4 * _GIB
 _SECONDS = 60.0
+#: Each has its local memory, of which a context brings so much.
+_RESIDENT_THREADS, _OF_CONTEXT_BYTES = 2048 * 132, 1024
+_BLOCK_BYTES = 2 * _MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,26 +36,35 @@ class Row:
         arguments: of ``native/memory_client.c``.
         quantity: ``taken``: GiB of the GPU in all; ``grown``: MiB since it had its context;
             ``done``: 1 where it got what it wanted, 0 where it was refused or died.
-        silicon: its value.
+        aim: its value there; of what is held, with the shim of that day, which is history.
         tolerance: how far off it may be.
         is_held: under a slice of 4 GiB and half of the GPU's time, or bare.
-        most: what it may be, where the shim that ran on silicon had a fault that is fixed.
-        least: what it must be there.
+        most: what may be held.
+        least: what must be held.
+        is_simulated: no real GPU has shown it yet.
     """
 
     name: str
     arguments: tuple[str, ...]
     quantity: str
-    silicon: float
-    tolerance: float
+    aim: float
+    tolerance: float = 0.0
     is_held: bool = True
     most: float | None = None
     least: float | None = None
+    is_simulated: bool = False
 
 
 def _pieces(bytes_: int, silicon_gib: float) -> Row:
     name = f"4 GiB slice, pieces of {bytes_} bytes"
-    return Row(name, ("pieces", str(bytes_)), "taken", silicon_gib, 0.05, most=4.0)
+    return Row(name, ("pieces", str(bytes_)), "taken", silicon_gib, most=4.0)
+
+
+def _local(bytes_: int) -> Row:
+    name = f"one launch, {bytes_} bytes of local memory a thread, bare"
+    grown = max(0, bytes_ - _OF_CONTEXT_BYTES) * _RESIDENT_THREADS
+    mib = -(-grown // _BLOCK_BYTES) * _BLOCK_BYTES / _MIB
+    return Row(name, ("local", str(bytes_)), "grown", mib, is_held=False, is_simulated=True)
 
 
 ROWS = (
@@ -60,10 +72,17 @@ ROWS = (
     _pieces(2_097_153, 7.5),
     _pieces(3_000_001, 5.4),
     _pieces(600_000, 4.6),
-    Row("4 GiB slice, pieces of 64 MiB", ("pieces", str(64 * _MIB)), "taken", 3.94, 0.01),
+    Row(
+        "4 GiB slice, pieces of 64 MiB",
+        ("pieces", str(64 * _MIB)),
+        "taken",
+        3.94,
+        least=3.93,
+        most=4.0,
+    ),
     Row(
         "one launch, 128 KiB of local memory a thread, bare",
-        ("local",),
+        ("local", str(128 << 10)),
         "grown",
         33_529,
         1,
@@ -71,44 +90,41 @@ ROWS = (
     ),
     Row(
         "one launch, 128 KiB of local memory a thread, 4 GiB slice",
-        ("local",),
+        ("local", str(128 << 10)),
         "grown",
         33_529,
-        1,
         most=2,
     ),
     Row("graph of 100 x 64 MiB and its end, bare", ("graph",), "grown", 64, 2, is_held=False),
-    Row("graph of 100 x 64 MiB and its end, 4 GiB slice", ("graph",), "done", 0, 0, least=1),
+    Row("graph of 100 x 64 MiB and its end, 4 GiB slice", ("graph",), "done", 0, least=1),
     Row("a stream destroyed busy, bare", ("destroyed",), "done", 1, 0, is_held=False),
     # It died there with the shim of 2026-11-22.
-    Row("a stream destroyed busy, under a cap", ("destroyed",), "done", 1, 0),
+    Row("a stream destroyed busy, under a cap", ("destroyed",), "done", 0, least=1),
+    *(_local(bytes_) for bytes_ in (1008, 1040, 1536, 2048, 4096)),
 )
 _UNITS = {"taken": "GiB", "grown": "MiB", "done": "1 or 0"}
 
 
-def measure(gpu: Gpu, context_bytes: int) -> list[Measurement]:
+def measure(gpu: Gpu) -> list[Measurement]:
     """Measures every row.
 
     Args:
         gpu: where, with nobody else on it.
-        context_bytes: what a context takes, for the limits; 0: the shim measures it.
 
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
     with built_client(gpu.driver, "memory_client") as program:
-        return [_measure(row, gpu, context_bytes, program) for row in ROWS]
+        return [_measure(row, gpu, program) for row in ROWS]
 
 
-def _measure(row: Row, gpu: Gpu, context_bytes: int, program: Path) -> Measurement:
+def _measure(row: Row, gpu: Gpu, program: Path) -> Measurement:
     with tempfile.TemporaryDirectory(dir=program.parent) as name:
         environment = gpu.environment({"PATH": "/usr/bin:/bin"})
         if row.is_held:
-            limit = DeviceLimit(
-                gpu.uuid, _SLICE_BYTES, context_bytes=context_bytes, core_percent=50, weight=50
-            )
+            limit = DeviceLimit(gpu.uuid, _SLICE_BYTES, core_percent=50, weight=50)
             create(Path(name, "slice"), ContainerLimits("bench", Family.VGPU, (limit,)))
-            environment |= {"LD_PRELOAD": str(shim_path()), "VGPU_DIR": str(Path(name, "slice"))}
+            environment |= in_slice(Path(name, "slice"))
         found = _hold([str(program), *row.arguments], environment, gpu)
     case, unit = row.name, _UNITS[row.quantity]
     if found is None and row.quantity != "done":
@@ -117,13 +133,12 @@ def _measure(row: Row, gpu: Gpu, context_bytes: int, program: Path) -> Measureme
     if found is not None and row.quantity != "done":
         taken = row.quantity == "taken"
         value = found.taken_bytes / _GIB if taken else found.grown_bytes / _MIB
-    if row.most is not None or row.least is not None:
-        note = f"{row.silicon:g} {unit} on silicon with the shim of 2026-11-22"
-        return Measurement(
-            case, gpu.title, row.quantity, unit, value, note=note, most=row.most, least=row.least
-        )
-    return Measurement(case, gpu.title, row.quantity, unit, round(value, 2),
-                       silicon=row.silicon, tolerance=row.tolerance)  # fmt: skip
+    told = Measurement(case, gpu.title, row.quantity, unit, round(value, 2))
+    if row.is_held:
+        return replace(told, history=row.aim, most=row.most, least=row.least)
+    if row.is_simulated:
+        return replace(told, simulated=round(row.aim, 2), tolerance=row.tolerance)
+    return replace(told, silicon=row.aim, tolerance=row.tolerance)
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,11 +39,9 @@ _MOST_CPU_WAIT_PERCENT, _MOST_WINDOWS = 10.0, 3
 class Players:
     """A GPU and the player's program; made by `open_players`."""
 
-    def __init__(
-        self, gpu: Gpu, folder: Path, program: Path, context_bytes: int, rounds_per_ms: int
-    ) -> None:
+    def __init__(self, gpu: Gpu, folder: Path, program: Path, rounds_per_ms: int) -> None:
         self.gpu, self.rounds_per_ms = gpu, rounds_per_ms
-        self._folder, self._program, self._context_bytes = folder, program, context_bytes
+        self._folder, self._program = folder, program
         self._scripts: dict[Loop | str, tuple[Path, float]] = {}
 
     def silicon_steps(self, program: Loop | str) -> float:
@@ -83,9 +81,7 @@ class Players:
         percents = [PAIR_PERCENT if len(programs) > 1 else ALONE_PERCENT] * len(programs)
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self._folder)))
-            environments = stack.enter_context(
-                held(self.gpu, folder, percents, hold, self._context_bytes, {})
-            )
+            environments = stack.enter_context(held(self.gpu, folder, percents, hold, {}))
             processes = []
             for program, environment in zip(programs, environments, strict=True):
                 path, _ = self._script(program)
@@ -190,25 +186,23 @@ def _measurement(
 ) -> Measurement:
     if value is None:
         return Measurement(row.name, subject, row.base.value, "%", None, note=note)
-    if row.least is not None:
-        told = f"{silicon:g} on an H100 with the shim of 2026-11-22"
-        return Measurement(f"{row.name}{which}", subject, row.base.value, "%", value,
-                           note=f"{told}; {note}", least=row.least)  # fmt: skip
+    if row.hold is not Hold.BARE:
+        return Measurement(f"{row.name}{which}", subject, row.base.value, "%", value, note=note,
+                           history=silicon, least=row.least)  # fmt: skip
     return Measurement(f"{row.name}{which}", subject, row.base.value, "%", value, note=note,
                        silicon=silicon, tolerance=row.points)  # fmt: skip
 
 
 @contextmanager
-def open_players(gpu: Gpu, context_bytes: int, rounds_per_ms: int) -> Iterator[Players]:
+def open_players(gpu: Gpu, rounds_per_ms: int) -> Iterator[Players]:
     """Builds the player against the GPU's driver.
 
     Args:
         gpu: where it runs.
-        context_bytes: what a context takes, for the limits; 0: the shim measures it.
         rounds_per_ms: of the GPU's kernels, as `spin_rate` measures.
 
     Raises:
         VgpuError: there is no compiler, or it fails.
     """
     with built_client(gpu.driver, *PLAYER) as program:
-        yield Players(gpu, program.parent, program, context_bytes, rounds_per_ms)
+        yield Players(gpu, program.parent, program, rounds_per_ms)

@@ -39,8 +39,7 @@ class PlayedRow:
         silicon: of each program.
         points: how far each may be off.
         source: of silicon's values.
-        least: the bar, where the shim does better by now than it did on silicon; then silicon's
-            values are only told.
+        least: the bar of what is held; what the shim of that day reached on silicon is only told.
     """
 
     name: str
@@ -69,7 +68,7 @@ def _alone(program: Loop | str, silicon: float, source: str = _FIRST_RUN) -> Pla
 def _pair(programs: tuple[Loop | str, ...], hold: Hold, *silicon: float) -> PlayedRow:
     base = Base.ALONE if hold is Hold.BARE else Base.BARE
     name = f"{' + '.join(map(str, programs))} ({hold.value})"
-    least = {Hold.WINDOWS: PAIR_LEAST, Hold.CAPS: min(silicon)}.get(hold)
+    least = PAIR_LEAST if hold is Hold.WINDOWS else None
     return PlayedRow(name, programs, hold, base, silicon, _POINTS, _FIRST_RUN, least)
 
 

@@ -62,3 +62,26 @@ def _fill(identity: Any, index: int, profile: Profile) -> None:
     identity.numa_node = index // _GPUS_PER_NUMA_NODE
     identity.mig_profile_count = len(profile.mig_profiles)
     mig.fill_native(identity.mig_profiles, profile.mig_profiles)
+
+
+def initializer(profile: Profile) -> str:
+    """Returns a new GPU as C writes a ``struct sim_device_identity``, the same each time."""
+    identities = ffi.new("struct sim_device_identity[1]")
+    fill_identities(identities, [profile])
+    identities[0].uuid = f"GPU-{uuid.uuid5(uuid.NAMESPACE_OID, profile.name)}".encode()
+    identities[0].serial = b"0"
+    return _initializer(ffi.typeof(identities[0]), identities[0]) + "\n"
+
+
+def _initializer(kind: Any, value: Any) -> str:
+    if kind.kind == "primitive":
+        return str(int(value))
+    if kind.kind == "array" and kind.item.cname == "char":
+        return f'"{text(value)}"'
+    if kind.kind == "array":
+        parts = {f"[{i}]": (kind.item, value[i]) for i in range(kind.length)}
+    else:
+        parts = {f".{name}": (each.type, getattr(value, name)) for name, each in kind.fields}
+    written = {place: _initializer(*part) for place, part in parts.items()}
+    told = [f"{place} = {c}" for place, c in written.items() if c not in ("0", '""', "{0}")]
+    return "{" + ",\n".join(told) + "}" if told else "{0}"

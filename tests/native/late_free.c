@@ -1,8 +1,12 @@
 /* A program whose exit handler frees device memory, as static destructors of libraries do: NVML, which was loaded
- * later, has ended by then. `late_free native` calls NVML itself there. */
+ * later, has ended by then. `late_free native` calls NVML itself there; `late_free later` frees a second
+ * later, when what the process holds is looked at again. */
 #include <dlfcn.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #include "vgpu/cuda_api.h"
 
@@ -10,6 +14,7 @@
 
 static CUcontext other;
 static CUdeviceptr piece;
+static bool is_later;
 static int (*nvml_init)(void);
 
 static void check(CUresult result)
@@ -22,6 +27,8 @@ static void check(CUresult result)
 
 static void free_late(void)
 {
+    if (is_later)
+        sleep(1);
     check(cuCtxDestroy_v2(other)); /* what is used now is asked for again */
     check(cuMemFree_v2(piece));
     check(cuMemAlloc_v2(&piece, PIECE_BYTES));
@@ -40,7 +47,8 @@ int main(int count, char **words)
     check(cuCtxCreate_v2(&other, 0, 0));
     check(cuCtxSetCurrent(context));
     check(cuMemAlloc_v2(&piece, PIECE_BYTES));
-    if (count > 1) {
+    is_later = count > 1 && strcmp(words[1], "later") == 0;
+    if (count > 1 && !is_later) {
         nvml_init = (int (*)(void))dlsym(dlopen("libnvidia-ml.so.1", RTLD_NOW), "nvmlInit_v2");
         nvml_init();
     }

@@ -12,14 +12,18 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from click.testing import CliRunner
 
+from benchmarks.simulated_gpu import H100
 from deploy.grafana import generate
 from libvgpu.hook_table import COVERAGE, format_table, read_hook_table, with_table
 from libvgpu.json_rows import to_rows
+from libvgpu.sim import PROFILES
+from libvgpu.sim.calibration import find_calibration
+from libvgpu.sim.identity import initializer
 from support import ROOT
 from support.cluster import install
 from vgpuctl.cli import cli
@@ -121,6 +125,11 @@ def _write_stubs(folder: Path) -> None:
     (folder / DIGESTS).write_text(digests(folder))
 
 
+def _write_simulated_gpu(folder: Path) -> None:
+    profile = replace(PROFILES["h100-80g"], calibration=find_calibration("h100"))
+    (folder / H100.name).write_text(initializer(profile))
+
+
 def _write_manifests(folder: Path) -> None:
     (folder / install.MANIFESTS.name).write_text(install.render())
 
@@ -135,6 +144,7 @@ GENERATED = (
         "deploy/chart/files/dashboards", ("*.json",), "deploy/grafana/generate.py", generate.write
     ),
     Generated("deviceplugin/kubelet/protos", ("*_pb2*", DIGESTS), "the .proto files", _write_stubs),
+    Generated("benchmarks/native", (H100.name,), "libvgpu/sim", _write_simulated_gpu),
     Generated("deploy/manifests", ("*.yaml",), "deploy/chart", _write_manifests, install.missing),
 )
 

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gpu import SimulatedGpu, simulated_gpu
 from benchmarks.nulldriver import build_client, build_driver
 from benchmarks.player import PLAYER
 from benchmarks.program_plans import LOOP_KERNEL_NS, loop_plan
@@ -24,6 +23,7 @@ from libvgpu.sim import PROFILES
 from libvgpu.sim.calibration import find_calibration
 from support import ROOT
 from support.lines import tell
+from support.sim.gpu import SimulatedGpu, simulated_gpu
 from support.waiting import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
@@ -121,7 +121,7 @@ def test_a_simulated_kernel_is_as_long_as_asked_whatever_the_rounds(
 ) -> None:
     client = TenantClient(1_000_000, blocks=264, threads=1024)
 
-    with open_bench(gpu, 0, rounds_per_ms) as bench:
+    with open_bench(gpu, rounds_per_ms) as bench:
         (rate,) = bench.rates([Load(client)], Hold.BARE, Window(0.2, 1.0))
 
     assert rate == pytest.approx(1000, rel=0.01)

@@ -2,17 +2,17 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from benchmarks.figure import Measurement, judge
-from benchmarks.gpu import SimulatedGpu, simulated_gpu
 from benchmarks.silicon import frameworks
 from benchmarks.silicon.frameworks import FRAMEWORKS, Framework, Seen
 from libvgpu.sim import PROFILES
+from support.sim.gpu import SimulatedGpu, simulated_gpu
 
 PROFILE = PROFILES["h100-80g"]
 MODULE = "framework_of_a_test"
@@ -52,6 +52,8 @@ STEPS = [
 SLOW_STEPS = [("last words", lambda: os._exit(7))]
 """
 
+NOTHING_SEEN: Mapping[str, Seen] = {}
+
 pytestmark = pytest.mark.skipif(
     shutil.which("cc") is None or shutil.which("nm") is None, reason="no C compiler, or no nm"
 )
@@ -70,13 +72,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def framework(folder: Path, steps: str, **seen: dict[str, Seen]) -> Framework:
+def framework(
+    folder: Path,
+    steps: str,
+    unaccounted: Mapping[str, Seen] = NOTHING_SEEN,
+    grown: Mapping[str, Seen] = NOTHING_SEEN,
+) -> Framework:
     (folder / "steps.py").write_text(steps)
-    return Framework("Made up", MODULE, folder / "steps.py", **seen)
+    return Framework("Made up", MODULE, folder / "steps.py", (), unaccounted, grown)
 
 
 def measure(gpu: SimulatedGpu, each: Framework, *, quick: bool = True) -> list[Measurement]:
-    return frameworks.measure(gpu, PROFILE.context_bytes, [each], quick=quick)
+    return frameworks.measure(gpu, [each], quick=quick)
 
 
 def test_each_step_tells_what_the_ledger_does_not_know(gpu: SimulatedGpu, folder: Path) -> None:
@@ -95,8 +102,8 @@ def test_each_step_tells_what_the_ledger_does_not_know(gpu: SimulatedGpu, folder
     assert found[2].note == "RuntimeError: CUDA error 2"
     assert {each.unit for each in found} == {"MiB"}
     whole, grown_by = judge(found)
-    assert whole.endswith("unaccounted is 32 MiB, on silicon it is 0 ± 1")
-    assert grown_by.endswith("unaccounted, grown is 0 MiB, on silicon it is 1 ± 0.5")
+    assert whole.endswith("unaccounted is 32 MiB, simulated 0 ± 1 was expected")
+    assert grown_by.endswith("unaccounted, grown is 0 MiB, simulated 1 ± 0.5 was expected")
 
 
 def test_a_program_that_dies_says_where(gpu: SimulatedGpu, folder: Path) -> None:
@@ -138,7 +145,7 @@ def test_a_quick_run_takes_the_first_that_is_installed(gpu: SimulatedGpu, folder
     second = replace(framework(folder, steps), name="Second")
 
     def cases(each: list[Framework], *, quick: bool) -> list[str]:
-        found = frameworks.measure(gpu, PROFILE.context_bytes, each, quick=quick)
+        found = frameworks.measure(gpu, each, quick=quick)
         return [measurement.case for measurement in found]
 
     assert cases([empty, second, second], quick=True) == ["Nothing", "Second: it"]

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.gpu import Gpu, SimulatedGpu
+from benchmarks.gpu import Gpu
 from libvgpu.driver_releases import DriverRelease, release_of_cuda
 from libvgpu.hook_table import read_hook_table
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
@@ -27,6 +27,7 @@ from support.exercise.driver_sizes import Sizes
 from support.exercise.process import Result
 from support.shim.slices import under_shim
 from support.sim.driver import driver_version
+from support.sim.gpu import SimulatedGpu
 
 FOLDER = ROOT / "tests/exercises"
 CONTEXT_BYTES = 96 << 20  # of the simulated GPU

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import pytest
 
 from benchmarks.figure import judge
-from benchmarks.gpu import SimulatedGpu
 from benchmarks.player import Played
 from benchmarks.program_plans import LOOP_GAP_NS, LOOP_KERNEL_NS, Loop, loop_plan
 from benchmarks.silicon import calls, played, turns
@@ -20,6 +19,7 @@ from benchmarks.silicon.played_rows import (
 from benchmarks.silicon.turns import TurnRow, Turns
 from benchmarks.trace_plan import script
 from libvgpu.errors import VgpuError
+from support.sim.gpu import SimulatedGpu
 from support.sim.measured import SHOWN
 
 WINDOW = Window(0.0, 1.0)
@@ -139,14 +139,14 @@ def test_a_program_that_fails_says_why_and_the_others_go_on() -> None:
 
 
 def test_the_median_of_the_rounds_is_held_against_silicon() -> None:
-    row = _row(Hold.CAPS, Base.BARE, "gpt")
+    row = _row(Hold.BARE, Base.SILICON, "gpt")
 
     (found,) = played.judged(row, [[90.0], [56.0], [10.0]], [Played(1.0, 1.0, 0.0)], "a GPU")
     (missed,) = played.judged(row, [[58.0]], [Played(1.0, 1.0, 0.0)], "a GPU")
 
     assert (found.value, judge([found])) == (56.0, [])
     (told,) = judge([missed])
-    assert told.endswith("share of bare is 58 %, on silicon it is 50 ± 7 (a GPU showed it)")
+    assert told.endswith("H100's rate is 58 %, on silicon it is 50 ± 7 (a GPU showed it)")
 
 
 def test_rows_of_calls_have_what_was_measured() -> None:

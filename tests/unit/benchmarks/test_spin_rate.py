@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from benchmarks import nulldriver
-from benchmarks.gpu import SimulatedGpu
 from benchmarks.program_plans import Loop
 from benchmarks.silicon import bench, calls, played, turns
 from benchmarks.silicon.bench import Load, Window
@@ -19,6 +18,7 @@ from benchmarks.silicon.rows import LONG
 from benchmarks.silicon.spin_rate import read_rate
 from benchmarks.silicon.turns import TurnRow, measure_turns
 from libvgpu.errors import VgpuError
+from support.sim.gpu import SimulatedGpu
 
 WINDOW = Window(0.0, 1.0)
 RATE = 71_432
@@ -74,12 +74,12 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def _bench(gpu: _Gpu) -> None:
-    with bench.open_bench(gpu, 0, RATE) as made:
+    with bench.open_bench(gpu, RATE) as made:
         made.rates([Load(LONG)], Hold.BARE, WINDOW)
 
 
 def _players(gpu: _Gpu) -> None:
-    with played.open_players(gpu, 0, RATE) as made:
+    with played.open_players(gpu, RATE) as made:
         made.play_once([Loop(1)], Hold.BARE, WINDOW)
 
 
