@@ -1,7 +1,7 @@
 """Exercises of modules and libraries: what a load takes is charged, what comes later soon after."""
 
 import tempfile
-from ctypes import byref, c_size_t, c_uint64, c_void_p
+from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from typing import Any
 
 from support.exercise.driver import MIB, Driver, exercise
@@ -43,23 +43,30 @@ def module_of_a_file(driver: Driver) -> None:
 
 
 def _library(driver: Driver, load: str, image: bytes, use: str, *arguments: Any) -> None:
-    """What a library takes when it is first used is there before it is known: not refused."""
-    library = c_void_p()
-    with driver.charged(0):  # it is in no context yet
+    """What a library takes when it is first used is there before it is known: not refused.
+
+    Drivers before CUDA 12.2 load it into contexts at once, and that can be refused.
+    """
+    library, mode = c_void_p(), c_int()
+    driver.check("cuModuleGetLoadingMode", byref(mode))
+    is_eager = mode.value == EAGER_LOADING
+    kind = "module" if is_eager else "other"
+    with driver.charged(2 * MIB if is_eager else 0, kind):
         driver.check(load, byref(library), image, *NO_OPTIONS)
     placed = [library if argument is library_handle else argument for argument in arguments]
-    taken = 0 if use in TAKES_NOTHING else 2 * MIB
-    with driver.charged(taken, "other"):
+    taken = 0 if is_eager or use in TAKES_NOTHING else 2 * MIB
+    with driver.charged(taken, kind):
         driver.check(use, *placed)
         driver.check("cuCtxSynchronize")
     with driver.charged(0):
         driver.check(use, *placed)
         driver.check("cuCtxSynchronize")
-    with driver.charged(-taken, "other"):
+    with driver.charged(-2 * MIB if is_eager else -taken, kind):
         driver.check("cuLibraryUnload", library)
         driver.check("cuCtxSynchronize")
 
 
+EAGER_LOADING = 1  # CU_MODULE_EAGER_LOADING of cuda.h
 #: A kernel is no memory before it is launched.
 TAKES_NOTHING = ("cuLibraryGetKernel", "cuLibraryEnumerateKernels")
 #: Stands for the library in the arguments of a call.
