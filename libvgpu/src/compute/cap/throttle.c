@@ -60,15 +60,6 @@ static void look(struct flight *flight, int64_t now_ns)
                               now_ns);
 }
 
-/* Whoever was to wake then and was stopped meanwhile, perhaps with its whole container, has saved up no more than
- * one that paused between launches. Afterwards it would never be seen idle, and have what it had missed. */
-static void forget_stop(struct flight *flight, int64_t until_ns)
-{
-    int64_t now_ns = waiting_now_ns();
-    if (now_ns - until_ns > VIRTUAL_TIME_BURST_NS)
-        virtual_time_enter(region_shared(flight->device), now_ns);
-}
-
 /* Waits, unlocked, for those who came before and then until the launch may start. Returns locked, and with its
  * place among the container's processes still taken; or unlocked and LOCK_IS_STUCK. */
 static int64_t wait_to_start(struct flight *flight, const struct launch *launch, int64_t now_ns)
@@ -76,13 +67,18 @@ static int64_t wait_to_start(struct flight *flight, const struct launch *launch,
     struct launch_wait_state wait = {.since_ns = now_ns};
     lock_give_back(&flight->lock);
     ticket_lock_enter(&flight->launches);
-    for (int64_t counted_ns = now_ns;; counted_ns = now_ns) {
+    for (int64_t counted_ns = now_ns, wakes_ns = INT64_MAX;; counted_ns = now_ns) {
         if (!lock_take_within(&flight->lock, LOCK_THROTTLE, MOST_LOCKED_NS)) {
             ticket_lock_leave(&flight->launches);
             return LOCK_IS_STUCK;
         }
         now_ns = waiting_now_ns();
         region_add(&region_shared(flight->device)->stalled_ns, now_ns - counted_ns);
+        /* Whoever was stopped meanwhile, perhaps with its whole container, has saved up no more than one that
+         * paused between launches. Afterwards it would never be seen idle, and have what it had missed. */
+        if (now_ns - VIRTUAL_TIME_BURST_NS > wakes_ns)
+            virtual_time_enter(region_shared(flight->device), now_ns);
+        wakes_ns = INT64_MAX;
         flight_harvest(flight, now_ns);
         look(flight, now_ns);
         struct estimate *estimate = estimate_find(&flight->estimates, launch->key);
@@ -104,9 +100,8 @@ static int64_t wait_to_start(struct flight *flight, const struct launch *launch,
         /* A look may take longer than its pause: others need the lock to hand over what it waits for. */
         int64_t left_ns = waiting_now_ns();
         int64_t least_ns = left_ns + (left_ns - now_ns);
-        until_ns = until_ns > least_ns ? until_ns : least_ns;
-        waiting_sleep_until(until_ns);
-        forget_stop(flight, until_ns);
+        wakes_ns = until_ns > least_ns ? until_ns : least_ns;
+        waiting_sleep_until(wakes_ns);
     }
     ticket_lock_leave(&flight->launches);
     if (wait.is_capped && flight->window.state == WINDOW_SHARED)
