@@ -25,3 +25,9 @@ def machine_of(name: str, directory: Path, *, context_bytes: int | None = None) 
         profile = replace(profile, context_bytes=context_bytes)
     cuda = max(release.cuda_version, _FIRST_OF_PROGRAMS)
     return Machine.create([profile], directory, cuda, release)
+
+
+def driver_of(environment: dict[str, str]) -> Path:
+    """Returns the CUDA driver that a program loads in the environment of a machine."""
+    folders = map(Path, environment["LD_LIBRARY_PATH"].split(":"))
+    return next(at for folder in folders if (at := folder / "libcuda.so.1").exists())

@@ -15,6 +15,7 @@ from support import Compile
 from support.ended import run_to_end
 from support.lines import expect, next_line, start_listening, tell
 from support.shim.slices import Slice, SliceOf
+from support.sim.releases import driver_of
 from support.waiting import PATIENCE_S
 
 #: Prints what each look-up finds as the name of its library, and waits for a line where told to.
@@ -90,7 +91,7 @@ def newer(compile_program: Compile, machine: Machine, slice_of: SliceOf, tmp_pat
     if machine.driver_version < DRIVER_VERSIONS["12.4"]:
         pytest.skip("asks cuGetProcAddress_v2")
     part = slice_of(machine, memory_bytes=1 << 30)
-    simulated = f"{part.environment()['LD_LIBRARY_PATH'].partition(':')[0]}/{DRIVER}"
+    simulated = driver_of(part.environment())
     shared = ("-shared", "-fPIC")
     # The loader takes a second library of one name only where it is needed by its path.
     named = compile_program(

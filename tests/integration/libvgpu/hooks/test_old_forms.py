@@ -11,6 +11,7 @@ from libvgpu.sim import Machine
 from support import Compile
 from support.ended import run_to_end
 from support.shim.slices import Slice
+from support.sim.releases import driver_of
 
 MIB, GIB = 1 << 20, 1 << 30
 DRIVER = "libcuda.so.1"
@@ -47,7 +48,7 @@ print(said)
 @pytest.fixture
 def old(compile_program: Compile, machine: Machine, tmp_path: Path) -> Path:
     """Returns a folder with a driver that has a context of before CUDA 3.2."""
-    simulated = f"{machine.environment({})['LD_LIBRARY_PATH'].partition(':')[0]}/{DRIVER}"
+    simulated = driver_of(machine.environment({}))
     shared = ("-shared", "-fPIC")
     # The loader takes a second library of one name only where it is needed by its path.
     named = compile_program(
