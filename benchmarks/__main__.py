@@ -46,7 +46,7 @@ _OURS = ("benchmarks", "libvgpu", "deviceplugin", "vgpuctl")
 
 @contextmanager
 def _lack_named() -> Iterator[None]:
-    """Says in words that a package is not there; that a module of ours is not, is a fault."""
+    """Says in words that a package is missing. A missing module of the project is a fault."""
     try:
         yield
     except ModuleNotFoundError as error:

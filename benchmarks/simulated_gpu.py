@@ -38,7 +38,7 @@ def simulated_gpu(name: str | None) -> Iterator[Mapping[str, str]]:
     """Builds what is simulated; gives the variables by which programs find a fresh GPU.
 
     Args:
-        name: of a profile, or the path of one; None: there is none to make.
+        name: of a profile, or the path of one; None if no GPU is to be made.
 
     Raises:
         UsageError: there is no such profile.

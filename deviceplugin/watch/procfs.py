@@ -51,7 +51,7 @@ class Process:
         pid_namespace: its own, an inode; 0 where nobody may know.
         has_own_clock: it is in another time namespace than we, so it may see its start at another
             time.
-        parent_pid: on the host, 0 where that is none of this PID namespace.
+        parent_pid: on the host, 0 if the parent is outside of this PID namespace.
     """
 
     pid: int

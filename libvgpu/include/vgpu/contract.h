@@ -215,7 +215,7 @@ struct vgpu_usage_slot {
 /* A piece of memory that several processes may hold. */
 struct vgpu_usage_piece {
     uint64_t key;
-    uint64_t bytes; /* and from VGPU_PIECE_KIND_AT on VGPU_KIND_*; 0: there is none */
+    uint64_t bytes; /* below bit VGPU_PIECE_KIND_AT; above it VGPU_KIND_*; 0: the row is free */
 };
 
 /* One per process and device. Only `bytes` and `count` are written by others than the owner. */

@@ -302,7 +302,7 @@ static bool set_rates(struct sim_state *state, struct sim_workers *workers)
     return working;
 }
 
-/* Of what runs side by side, slows down all that need memory bandwidth if there is not enough of it. */
+/* If what runs side by side needs more memory bandwidth than there is, slows down all that needs some. */
 static void share_dram(struct sim_workers *workers)
 {
     uint64_t needed = 0; /* of DRAM_WHOLE */

@@ -40,8 +40,8 @@ static uint64_t *place_of(struct table *of, uint64_t handle)
     }
 }
 
-/* Makes room for one more. All but collectives is dropped when it gets narrow: the driver tells it again, and one that
- * told no name is none. */
+/* Makes room for one more. When the table is nearly full, all answers but "it is a collective" are dropped: the driver
+ * tells the names again. A function whose name the driver did not tell is no collective. */
 static bool make_room(void)
 {
     size_t kept = 0, count = table == NULL ? 0 : table->count;

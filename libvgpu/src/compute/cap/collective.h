@@ -6,7 +6,8 @@
  * of drivers that tell none; else the driver is asked at the first launch. It tells names from CUDA 12.3 on.
  *
  * Answers are kept in a table of words that each hold a handle and an answer. It is read without a lock and written
- * under one. Whatever hands out a function, or makes a graph executable, writes anew, since handles come back. */
+ * under one. Calls that hand out a function, or make a graph executable, write its answer anew, since handles are
+ * reused. */
 #ifndef VGPU_COLLECTIVE_H
 #define VGPU_COLLECTIVE_H
 
@@ -14,7 +15,7 @@
 
 #include "vgpu/cuda_api.h"
 
-/* True for the name of such a kernel, plain or as a C++ compiler writes it; NULL is none. */
+/* True for the name of such a kernel, plain or as a C++ compiler writes it; false for NULL. */
 bool collective_is_name(const char *name);
 
 /* A function, or a kernel of a library, was handed out. NULL: without a name, so the driver is asked when that matters. */
