@@ -4,7 +4,8 @@
  * back when it is set lower or with the context. Where the calibration has launches take local
  * memory, a launch may need more of it than the limit says (context_memory.c), which a smaller limit
  * gives back; the printf buffer and the malloc heap are then taken whole by the first kernel that
- * uses them, else like the stacks. The queues of the device runtime are not charged.
+ * uses them, else like the stacks. The queues of the device runtime are not charged. No context here
+ * belongs to a graphics program ("CUDA in Graphics", from CUDA 12.5 on), whose limits can be asked for.
  */
 #include "context_memory.h"
 
@@ -18,12 +19,15 @@
 #define LAUNCH_COUNT_DEFAULT 2048
 #define FETCH_DEFAULT_BYTES 64
 #define FETCH_MOST_BYTES 128
+#define GRAPHICS_BEGIN_VERSION 12050
 
 static bool exists(const struct CUctx_st *context, CUlimit limit)
 {
     if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH)
         return context->device->identity->profile.compute_major < SYNC_DEPTH_END_MAJOR;
-    return (unsigned int)limit <= CU_LIMIT_PERSISTING_L2_CACHE_SIZE;
+    if (limit >= CU_LIMIT_SHMEM_SIZE && driver_version() < GRAPHICS_BEGIN_VERSION)
+        return false;
+    return (unsigned int)limit <= CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED;
 }
 
 CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
@@ -35,12 +39,15 @@ CUresult cuCtxGetLimit(size_t *value, CUlimit limit)
         [CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH] = SYNC_DEPTH_DEFAULT,
         [CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT] = LAUNCH_COUNT_DEFAULT,
         [CU_LIMIT_MAX_L2_FETCH_GRANULARITY] = FETCH_DEFAULT_BYTES,
-        [CU_LIMIT_PERSISTING_L2_CACHE_SIZE] = 0,
+        [CU_LIMIT_CIG_SHMEM_FALLBACK_ENABLED] = 0,
     };
     CURRENT_CONTEXT(context);
     INVALID_IF(!value);
     REFUSE_IF(!exists(context, limit), CUDA_ERROR_UNSUPPORTED_LIMIT);
-    *value = context->limits[limit] ? context->limits[limit] : defaults[limit];
+    if (limit == CU_LIMIT_SHMEM_SIZE)
+        *value = context->device->identity->profile.shared_bytes_per_block;
+    else
+        *value = context->limits[limit] ? context->limits[limit] : defaults[limit];
     return CUDA_SUCCESS;
 }
 
@@ -85,6 +92,10 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value)
         break;
     case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
         value = value > profile->l2_bytes ? profile->l2_bytes : value;
+        break;
+    case CU_LIMIT_SHMEM_SIZE: /* these two can only be asked for */
+    case CU_LIMIT_CIG_ENABLED:
+        result = CUDA_ERROR_UNSUPPORTED_LIMIT;
         break;
     default:
         break;

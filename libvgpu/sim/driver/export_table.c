@@ -1,7 +1,7 @@
 /* The private tables of functions that NVIDIA's libraries ask the driver for, as far as the runtime library
- * (cudart 11.8 to 13.5) needs them. NVIDIA does not describe them. Public notes of several projects do (ZLUDA's
- * dark_api, FakeGPU, cuvk), and the runtime libraries show which entries they call. Each table begins with its size
- * in bytes. The table of the context storage has no size.
+ * (cudart 11.8 to 13.5) and cuBLAS 13.10 need them. NVIDIA does not describe them. Public notes of several projects
+ * do (ZLUDA's dark_api, FakeGPU, cuvk), and the libraries show which entries they call. Each table begins with its
+ * size in bytes. The table of the context storage has no size.
  *
  * Tables that other libraries ask for are not known here. The runtime also asks for f8cff951-2146-8b4e-b9e2-
  * fb469e7c0dd9, and goes on without it. */
@@ -12,6 +12,7 @@
 #define CALLBACK_WORDS 1024 /* which calls of the runtime a tool wants to see, a word each */
 #define DOMAIN_WORDS 14     /* the same for groups of calls */
 #define TOOLS_SLOTS 95
+#define GROUPS_SLOTS 32
 
 /* What is called a function here takes what its caller gives: C passes it in registers. */
 typedef CUresult (*function)(void);
@@ -71,6 +72,25 @@ static CUresult current_context(CUcontext *context)
     return cuCtxGetCurrent(context);
 }
 
+static CUresult context_number(CUcontext context, unsigned long long *number)
+{
+    return cuCtxGetId(context, number);
+}
+
+static CUresult stream_number(CUcontext context, CUstream stream, unsigned long long *number)
+{
+    (void)context;
+    return cuStreamGetId(stream, number);
+}
+
+/* What a default stream stands for. */
+static CUresult stream_itself(CUcontext context, CUstream stream, CUstream *itself)
+{
+    (void)context;
+    INVALID_IF(!itself);
+    return stream_resolve(stream, itself);
+}
+
 static CUresult context_checked(CUcontext context, uint32_t *finding, const void **more)
 {
     (void)context;
@@ -122,8 +142,20 @@ static const function checks_table[15] = {
     nothing_to_do,      nothing_to_do, nothing_to_do,
     nothing_to_do,      nothing_to_do, nothing_to_do};
 
-/* Must be there from CUDA 13.4 on, and nothing of it is called. */
-static const function tools_table[TOOLS_SLOTS] = {SIZE(tools_table)};
+/* Must be there from CUDA 13.4 on. The runtime calls nothing of it. cuBLAS has memory for each stream, which it knows
+ * by the numbers of its context and itself. */
+static const function tools_table[TOOLS_SLOTS] = {SIZE(tools_table),
+                                                  [1 ... 3] = not_here,
+                                                  [4] = FUNCTION(context_number),
+                                                  [5 ... 38] = not_here,
+                                                  [39] = FUNCTION(stream_number),
+                                                  [40 ... 50] = not_here,
+                                                  [51] = FUNCTION(stream_itself),
+                                                  [52 ... TOOLS_SLOTS - 1] = not_here};
+
+/* cuBLAS asks it how the SMs are grouped, and goes on without. */
+static const function groups_table[GROUPS_SLOTS] = {SIZE(groups_table),
+                                                    [1 ... GROUPS_SLOTS - 1] = not_here};
 
 static CUresult integrity_checked(uint32_t version, uint64_t unix_seconds, uint64_t answer[2])
 {
@@ -147,6 +179,7 @@ static const struct table tables[] = {
     {{0xd4082055, 0xbde6704b, 0x8d34ba12, 0x3c66e1f2}, integrity_table},
     {{0x263e8860, 0x7cd26143, 0x92f6bbd5, 0x006dfa7e}, checks_table},
     {{0x21318c60, 0x97143248, 0x8ca641ff, 0x7324c8f2}, tools_table},
+    {{0x1734dc26, 0x800d4745, 0x8726c0f1, 0xe7dd8bca}, groups_table},
 };
 
 /* Before cuInit, too: the runtime asks first of all. */

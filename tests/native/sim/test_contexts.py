@@ -93,7 +93,8 @@ fetch = put("MAX_L2_FETCH_GRANULARITY", 1000), get("MAX_L2_FETCH_GRANULARITY")
 cache = put("PERSISTING_L2_CACHE_SIZE", 1 << 40), get("PERSISTING_L2_CACHE_SIZE")
 say(stack=[put("STACK_SIZE", 4096), get("STACK_SIZE"), put("STACK_SIZE", 1 << 20)],
     fetch=fetch, cache=cache, pending=get("DEV_RUNTIME_PENDING_LAUNCH_COUNT"),
-    depth=put("DEV_RUNTIME_SYNC_DEPTH", 4), none=put("SHMEM_SIZE", 1))
+    depth=put("DEV_RUNTIME_SYNC_DEPTH", 4), shared=[put("SHMEM_SIZE", 1), get("SHMEM_SIZE")],
+    graphics=[put("CIG_ENABLED", 1), get("CIG_ENABLED")])
 """
     assert said_in(machine, PRELUDE + code) == {
         "stack": [0, 4096, INVALID_VALUE],
@@ -101,7 +102,8 @@ say(stack=[put("STACK_SIZE", 4096), get("STACK_SIZE"), put("STACK_SIZE", 1 << 20
         "cache": [0, H100.l2_bytes],
         "pending": 2048,
         "depth": UNSUPPORTED_LIMIT,
-        "none": UNSUPPORTED_LIMIT,
+        "shared": [UNSUPPORTED_LIMIT, H100.shared_bytes_per_block],
+        "graphics": [UNSUPPORTED_LIMIT, 0],
     }
 
 

@@ -99,3 +99,30 @@ for end_it in (cuda.cuDevicePrimaryCtxReset, cuda.cuDevicePrimaryCtxRelease):
     same([ended, kept(primary, 1)], [[0], INVALID_HANDLE])
 """,
     )
+
+
+def test_a_library_knows_a_stream_by_the_numbers_of_its_context_and_itself(
+    machine: Machine,
+) -> None:
+    """cuBLAS has memory of its own for each stream."""
+    run(
+        machine,
+        TABLES
+        + """
+tools = table("21318c60-9714-3248-8ca6-41ff7324c8f2")[1]
+number_of = function(tools, 4, c_void_p, POINTER(c_uint64))
+number_of_stream = function(tools, 39, c_void_p, c_void_p, POINTER(c_uint64))
+stream_itself = function(tools, 51, c_void_p, c_void_p, POINTER(c_void_p))
+check(cuda.cuInit(0))
+context = check(create_context())
+stream = check(cuda.cuStreamCreate(0))
+found, itself = c_uint64(), c_void_p()
+same((number_of(int(context), byref(found)), found.value), (0, check(cuda.cuCtxGetId(context))))
+same((stream_itself(int(context), int(stream), byref(itself)), itself.value), (0, int(stream)))
+same(stream_itself(int(context), None, byref(itself)), 0)  # what the default stream stands for
+same(number_of_stream(int(context), itself, byref(found)), 0)
+same(found.value, check(cuda.cuStreamGetId(0)))
+same(stream_itself(int(context), None, None), INVALID_VALUE)
+same(function(tools, 1)(), NOT_SUPPORTED)
+""",
+    )
