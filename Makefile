@@ -11,6 +11,7 @@ LINT   := $(VENV)/.lint
 PLOT   := $(VENV)/.plot
 ZIG    := $(VENV)/.portable
 CUDA12 := build/clients/cuda12
+PROGRAMS := build/clients/programs
 HEADERS := build/headers
 # Half the time of a test is waiting, for another process or for time to pass. A worker shares what all
 # have imported, and adds 30 to 250 MB of its own. Two for a processor take a fifth longer.
@@ -52,9 +53,10 @@ $(LINT) $(PLOT) $(ZIG): $(VENV)/.%: pyproject.toml | $(READY)
 	@$(SET_UP) $*
 	@touch $@
 
-# A second environment for the tests: one holds the bindings of one CUDA version only.
-$(CUDA12)/.ready: tests/clients/cuda12.txt | $(READY)
-	@$(SET_UP) --clients $(CUDA12) $<
+# More environments for the tests: one holds the bindings of one CUDA version only, and the compiler and
+# the frameworks of the long form are 1.1 GB.
+$(CUDA12)/.ready $(PROGRAMS)/.ready: build/clients/%/.ready: tests/clients/%.txt | $(READY)
+	@$(SET_UP) --clients $(@D) $<
 	@touch $@
 
 # Headers of other CUDA versions side by side, since one environment holds one version of each wheel.
@@ -77,7 +79,7 @@ ROOM = $(if $(T),$(or $(wildcard tests/*/$(T) tests/$(T)),$(error T=$(T): there 
 PYTEST = $(BIN)/python -m pytest --durations=20 --durations-min=1
 # What only the long check runs is left out, unless this is the long check.
 NOT_LONG = $(if $(filter 1,$(VGPU_LONG)),, and not long)
-CLIENTS := $(CUDA12)/.ready $(HEADERS)/.ready
+CLIENTS := $(CUDA12)/.ready $(HEADERS)/.ready $(if $(filter 1,$(VGPU_LONG)),$(PROGRAMS)/.ready)
 
 quick: build $(TESTS)  ## run the tests that start no process: a minute at most
 	@$(PYTEST) $(PARALLEL) -m "not timing and not process$(NOT_LONG)" --junit-xml build/quick.xml tests/unit tests/model

@@ -5,10 +5,8 @@ know nothing of it.
 """
 
 import json
-import os
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,66 +14,32 @@ import pytest
 
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 from libvgpu.region import create
-from libvgpu.sim import PROFILES, Machine
-from support import ROOT
+from libvgpu.sim import Machine
 from support.ended import run_to_end
 from support.shim.slices import Slice
+from support.sim.clients import (
+    CLIENTS,
+    GIB,
+    MIB,
+    PROFILE,
+    TOTAL_BYTES,
+    WHOLE,
+    Run,
+    both_places,
+    made_by_make,
+)
 
-CLIENTS = ROOT / "tests/clients"
-PROFILE = PROFILES["h100-80g"]
-MIB, GIB = 1 << 20, 1 << 30
-LIMIT_BYTES, HELD_BYTES = 4 * GIB, 1 * GIB
+HELD_BYTES = 1 * GIB
 KERNEL_MS = 5
-REFUSAL = "libvgpu: out of memory: "
-
-WHOLE = ("sim", "run", PROFILE.name)
-SLICE = ("run", "--simulate", PROFILE.name, "--memory", "4GiB", "--core", "50")
-TOTAL_BYTES = {WHOLE: PROFILE.memory_bytes, SLICE: LIMIT_BYTES}
-
-Run = Callable[..., str]
-
-
-def _made_by_make(path: Path) -> str:
-    if not path.exists():
-        pytest.fail(f"{path} is missing: `make test` makes what the client tests need")
-    return str(path)
 
 
 def python_of(cuda_major: int) -> str:
     """Returns the interpreter whose environment holds the bindings of this CUDA version."""
-    if cuda_major == 13:
-        return sys.executable
-    return _made_by_make(ROOT / f"build/clients/cuda{cuda_major}/bin/python")
+    return sys.executable if cuda_major == 13 else made_by_make("cuda12", "python")
 
 
 def tool(name: str) -> str:
-    return _made_by_make(ROOT / "build/clients/cuda12/bin" / name)
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Run:
-    """Returns ``run(place, *command)``: runs to a good end on `WHOLE` or `SLICE`, gives stdout."""
-    (tmp_path / "runtime").mkdir(mode=0o700)
-    environment = {
-        "PATH": os.environ["PATH"],
-        "HOME": str(tmp_path),
-        "LANG": "C.UTF-8",
-        "XDG_RUNTIME_DIR": str(tmp_path / "runtime"),
-        "VGPU_RUN_DIR": str(tmp_path / "run"),
-        "PYTHONPATH": str(ROOT),  # of vgpuctl; holds no bindings that would hide the client's own
-    }
-
-    def run_client(place: tuple[str, ...], *command: str | Path) -> str:
-        done = run_to_end(
-            [sys.executable, "-m", "vgpuctl", *place, "--", *map(str, command)], env=environment
-        )
-        assert done.returncode == 0, done.stderr
-        # a slice says what it refuses, and nothing else is said
-        said = [line for line in done.stderr.splitlines() if not line.startswith(REFUSAL)]
-        assert said == []
-        return done.stdout
-
-    return run_client
+    return made_by_make("cuda12", name)
 
 
 def held(command: str, *arguments: str) -> list[str]:
@@ -84,7 +48,6 @@ def held(command: str, *arguments: str) -> list[str]:
     return [*allocation, tool(command), *arguments]
 
 
-both_places = pytest.mark.parametrize("place", [WHOLE, SLICE], ids=["whole", "slice"])
 both_versions = pytest.mark.parametrize("cuda_major", [12, 13])
 
 
