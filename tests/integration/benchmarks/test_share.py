@@ -251,6 +251,7 @@ def test_a_client_that_cannot_begin_says_why() -> None:
 
 
 @NEEDS_BUILD
+@pytest.mark.virtual
 @pytest.mark.parametrize("form", ["kernel", "graph", "cooperative", "memset"])
 def test_every_form_keeps_the_device_busy_without_a_shim(form: str) -> None:
     with (

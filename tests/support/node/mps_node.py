@@ -33,6 +33,8 @@ from support.warm_program import Program
 
 EXCLUSIVE_PROCESS, DEFAULT_MODE = 3, 0
 _KERNEL = 2  # the parent of its threads
+#: More than an agent's child takes to become a runner, its daemon and the daemon's server.
+_GENERATIONS = 8
 
 _CONFIG = "version: v1\nsharing:\n  fractional:\n  - {%s, devices: [%s]}\n"
 # In front of the MPS tool: asks it for what it is told, but late where a command begins with a word
@@ -278,10 +280,10 @@ class MpsNode:
                 if end is not None:
                     with contextlib.suppress(BrokenPipeError):
                         end.close()
-        are_all = False
-        left: list[psutil.Process] = []
-        while left or not are_all:  # one may have forked another meanwhile
+        without_any = 0
+        while without_any < _GENERATIONS:
             left, are_all = _of_run_dir(self.run_dir)
+            without_any = 0 if left else _GENERATIONS if are_all else without_any + 1
             for other in left:
                 with contextlib.suppress(psutil.Error):
                     other.kill()
@@ -291,8 +293,9 @@ def _of_run_dir(run_dir: Path) -> tuple[list[psutil.Process], bool]:
     """Returns the runners of a run directory, the daemons with their servers, and if these are all.
 
     One that ends while it is looked at may have left another that came too late for the list, as
-    runners do that detach themselves. One that begins another program has no command line for a
-    moment, and neither have threads of the kernel.
+    runners do that detach themselves. So a look may miss one generation, and on a busy machine,
+    where something always ends, any look may. One that begins another program has no command line
+    for a moment, and neither have threads of the kernel.
     """
     found, are_all = [], True
     began_s = psutil.Process().create_time()
