@@ -12,7 +12,8 @@ import stat
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from .errors import RegionError, UsageError
+from .errors import RegionError, RegionUnknownError, UsageError
+from .region_files import calls_for
 
 META = "meta.json"
 
@@ -114,30 +115,41 @@ def read_meta(directory: Path) -> AllocationMeta:
     """Returns whose ``directory`` is.
 
     Raises:
+        RegionUnknownError: it cannot be read.
         RegionError: there is no ``meta.json``, or it is not one of ours.
     """
     path = f"{directory}/{META}"
+    with calls_for(path, "read"), open(path, "rb") as file:
+        content = file.read()
     try:
-        with open(path, "rb") as file:
-            raw = json.loads(file.read())
+        raw = json.loads(content)
         values = {name: value for name, value in raw.items() if name in _FIELDS}
         values["command"] = tuple(values.get("command", ()))
         return AllocationMeta(**values)
-    except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise RegionError(f"{path} cannot be read: {error}") from error
 
 
 def list_allocations(run_dir: Path) -> list[AllocationDir]:
-    """Returns the allocations of ``run_dir``, oldest first; half-made ones are left out."""
+    """Returns the allocations of ``run_dir``, oldest first; half-made ones are left out.
+
+    Raises:
+        RegionError: which there are cannot be told.
+    """
     found = []
     root = run_dir / "allocations"
     try:
-        names = sorted(os.listdir(root))
-    except OSError:
+        with calls_for(root, "listed"):
+            names = sorted(os.listdir(root))
+    except RegionUnknownError:
+        raise
+    except RegionError:
         return []
     for name in names:
         try:
             found.append(AllocationDir(root / name, read_meta(root / name)))
+        except RegionUnknownError:
+            raise
         except RegionError:
             continue
     return sorted(found, key=lambda a: (a.meta.created_at, a.meta.allocation_id))

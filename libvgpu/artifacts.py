@@ -29,9 +29,12 @@ def build_id(path: Path) -> str:
     """Returns the GNU build id of an ELF file in hex (the linker's hash of its content).
 
     Raises:
-        VgpuError: the file carries none.
+        VgpuError: the file carries none, or cannot be read.
     """
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise VgpuError(f"{path} cannot be read: {error.strerror}") from None
     at = data.find(_NOTE_NAME)
     while at >= 0:
         start = at - _NOTE_HEADER_BYTES

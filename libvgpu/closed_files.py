@@ -9,7 +9,7 @@ import os
 import stat
 from pathlib import Path
 
-from .errors import VgpuError
+from .errors import VgpuError, naming
 
 #: What the names in a directory of ours begin with, up to the first dot.
 _OURS = frozenset({
@@ -34,9 +34,10 @@ def close_directory(path: Path) -> bool:
         _check_owner(path, seen)
         if not stat.S_IMODE(seen.st_mode) & 0o077:
             return True
-        if any(name.partition(".")[0] not in _OURS for name in os.listdir(descriptor)):
-            return False
-        os.fchmod(descriptor, 0o700)
+        with naming(path):
+            if any(name.partition(".")[0] not in _OURS for name in os.listdir(descriptor)):
+                return False
+            os.fchmod(descriptor, 0o700)
     finally:
         os.close(descriptor)
     return True

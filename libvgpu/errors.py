@@ -5,6 +5,11 @@ further sentence. The command lines print them as one sentence on stderr and exi
 ``exit_status``.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from os import fspath
+from pathlib import Path
+
 
 class VgpuError(Exception):
     """Root of everything this project raises on purpose; refused, exit status 1."""
@@ -47,7 +52,13 @@ class RegionError(VgpuError):
     """A `limits` or `usage` file is missing, damaged or of another layout version."""
 
 
-class RegionBusyError(RegionError):
+class RegionUnknownError(RegionError):
+    """A call for a `limits` or `usage` file failed in a way that says nothing about the file: no
+    descriptor is left, say. The file must be taken for whole and in use.
+    """
+
+
+class RegionBusyError(RegionUnknownError):
     """A `limits` or `usage` file is whole, and its container keeps others from opening it now."""
 
 
@@ -65,3 +76,14 @@ class MpsSilentError(MpsError):
 
 class SimulationError(VgpuError):
     """A simulated machine cannot be made, found or used."""
+
+
+@contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Gives an OSError the name of the file where it has none: a call had its descriptor alone."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = fspath(path)
+        raise

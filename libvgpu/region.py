@@ -25,6 +25,7 @@ from .region_files import (
     LIMITS_MODE,
     RING_MODE,
     USAGE_MODE,
+    calls_for,
     has_ring,
     locked,
     make_files,
@@ -141,7 +142,7 @@ def usage_bytes(directory: Path) -> int:
     path = f"{directory}/limits"
     descriptor = open_shared(path, os.O_RDONLY)
     try:
-        image = os.pread(descriptor, lib.limits_file_bytes(lib.VGPU_MAX_DEVICES) + 1, 0)
+        image = _image(path, descriptor)
     finally:
         os.close(descriptor)
     view = ffi.from_buffer("unsigned char[]", image)
@@ -171,11 +172,13 @@ def read_limits(directory: Path) -> LimitsView:
         os.close(descriptor)
 
 
+def _image(path: str, descriptor: int) -> bytes:
+    with calls_for(path, "read"):
+        return os.pread(descriptor, lib.limits_file_bytes(lib.VGPU_MAX_DEVICES) + 1, 0)
+
+
 def _read(path: str, descriptor: int) -> LimitsView:
-    try:
-        image = os.pread(descriptor, lib.limits_file_bytes(lib.VGPU_MAX_DEVICES) + 1, 0)
-    except OSError as error:
-        raise RegionError(f"{path} cannot be read: {error.strerror}") from error
+    image = _image(path, descriptor)
     view = ffi.from_buffer("unsigned char[]", image)
     head = ffi.new("struct vgpu_limits_copy *")
     devices = ffi.new("struct vgpu_device_limit[]", lib.VGPU_MAX_DEVICES)
@@ -259,9 +262,12 @@ def renew_uncapped(directory: Path, device_index: int, held: int) -> None:
 @contextmanager
 def _writable(path: str, held: int | None) -> Iterator[Any]:
     """Maps `limits` for writing."""
-    descriptor = open_limits(path) if held is None else os.dup(held)
+    with calls_for(path, "opened again"):
+        descriptor = open_limits(path) if held is None else os.dup(held)
     try:
-        with mmap.mmap(descriptor, 0) as area:
+        with calls_for(path, "mapped"):
+            mapped = mmap.mmap(descriptor, 0)
+        with mapped as area:
             view = ffi.from_buffer("unsigned char[]", area, require_writable=True)
             try:
                 yield view

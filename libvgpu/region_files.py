@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from .errors import RegionBusyError, RegionError
+from .errors import RegionBusyError, RegionError, RegionUnknownError
 
 LIMITS_MODE = 0o444  # the container reads it, only the host writes
 USAGE_MODE = 0o666  # any user of the container writes
@@ -26,6 +26,10 @@ DIRECTORY_MODE = 0o700
 _FLOCK = struct.Struct("hhxxxxqqixxxx")
 #: A lease of the container's, or (only for a writer) the container runs the file as a program.
 _BUSY = frozenset({errno.EAGAIN, errno.ETXTBSY})
+#: What the file itself is to blame for; any other error says nothing about it.
+_OF_THE_FILE = frozenset({
+    errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EACCES, errno.EPERM,
+})  # fmt: skip
 
 
 def make_files(
@@ -117,12 +121,11 @@ def locked(directory: Path) -> Iterator[None]:
         RegionError: the file `lock` cannot be opened.
     """
     path = f"{directory}/lock"
-    try:
+    with calls_for(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        raise RegionError(f"{path} cannot be opened: {error.strerror}") from error
     try:
-        fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, write_lock())
+        with calls_for(path, "locked"):
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, write_lock())
         yield
     finally:
         os.close(descriptor)
@@ -138,20 +141,33 @@ def open_shared(path: Path | str, flags: int) -> int:
         RegionBusyError: its container has a lease on it.
         RegionError: it is missing, a link, or may not be opened.
     """
-    try:
+    with calls_for(path):
         # A FIFO would wait for its other end, and a file for who has a lease on it.
         return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+
+
+@contextmanager
+def calls_for(path: Path | str, done: str = "opened") -> Iterator[None]:
+    """Has calls for a slice's file raise what their errors mean for it.
+
+    Args:
+        done: what they do to the file, as a participle.
+
+    Raises:
+        RegionBusyError: its container has a lease on it.
+        RegionUnknownError: the error says nothing about the file.
+        RegionError: it is missing, a link, or may not be opened.
+    """
+    try:
+        yield
     except OSError as error:
-        raise _refused(path, error) from error
-
-
-def _refused(path: Path | str, error: OSError) -> RegionError:
-    if error.errno in _BUSY:
-        return RegionBusyError(
-            f"{path} cannot be opened now: its container keeps it busy by a lease, which the "
-            "kernel ends in less than a minute"
-        )
-    return RegionError(f"{path} cannot be opened: {error.strerror}")
+        if error.errno in _BUSY and done == "opened":
+            raise RegionBusyError(
+                f"{path} cannot be opened now: its container keeps it busy by a lease, which the "
+                "kernel ends in less than a minute"
+            ) from error
+        kind = RegionError if error.errno in _OF_THE_FILE else RegionUnknownError
+        raise kind(f"{path} cannot be {done}: {error.strerror}") from error
 
 
 def open_limits(path: Path | str) -> int:
@@ -175,7 +191,7 @@ def open_ours(path: str, mode: int, *, waits: bool = False) -> int:
         RegionError: it is missing, or not ours.
     """
     flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (0 if waits else os.O_NONBLOCK)
-    try:
+    with calls_for(path):
         try:
             return os.open(path, flags)
         except PermissionError:  # an ordinary user's own file has mode 0444 for him too
@@ -184,8 +200,6 @@ def open_ours(path: str, mode: int, *, waits: bool = False) -> int:
                 return os.open(path, flags)
             finally:
                 os.chmod(path, mode)
-    except OSError as error:
-        raise _refused(path, error) from error
 
 
 def open_for_arbiter(directory: Path, device_index: int) -> tuple[int, int, int]:

@@ -18,7 +18,7 @@ from typing import Any
 from ._native import ffi, lib
 from .errors import RegionError
 from .limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, Family
-from .region_files import open_shared
+from .region_files import calls_for, open_shared
 
 #: Names of VGPU_KIND_*, by index.
 KIND_NAMES = ("plain", "async", "managed", "context", "vmm", "array", "module", "other")
@@ -143,11 +143,12 @@ def opened(path: Path) -> Iterator[int]:
 
     Raises:
         RegionBusyError: its container has a lease on it.
-        RegionError: it cannot be opened.
+        RegionError: it cannot be opened, or read within this.
     """
     descriptor = open_shared(path, os.O_RDONLY)
     try:
-        yield descriptor
+        with calls_for(path, "read"):
+            yield descriptor
     finally:
         os.close(descriptor)
 

@@ -4,8 +4,12 @@ from importlib import metadata
 
 
 def installed_version() -> str:
-    """Returns the installed version, ``source tree`` where none is installed."""
+    """Returns the installed version, ``source tree`` where there is none, ``unknown`` where that
+    cannot be read.
+    """
     try:
         return metadata.version("vgpu")
     except metadata.PackageNotFoundError:
         return "source tree"
+    except OSError:
+        return "unknown"

@@ -9,6 +9,7 @@ loop, and waits for no container.
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 
 from deviceplugin import runtime
 from deviceplugin.log import event
@@ -70,14 +71,12 @@ class ContainerFiles:
     def _restore(self, allocation_id: str, owner: Owner | None) -> None:
         directory = self._store.directory(allocation_id)
         size = self._sizes.get(allocation_id)
-        if size is None:
-            try:
+        with suppress(RegionError):  # nobody knows how long it is to be, or is; it is tried again
+            if size is None:
                 size = self._sizes[allocation_id] = region.usage_bytes(directory)
-            except RegionError:
-                return  # nobody knows how long it is to be
-        self._store.held.restore(
-            directory / "usage", size, lambda done: self._tell(allocation_id, owner, done)
-        )
+            self._store.held.restore(
+                directory / "usage", size, lambda done: self._tell(allocation_id, owner, done)
+            )
 
     def _tell(self, allocation_id: str, owner: Owner | None, done: Restored) -> None:
         now_s = self._clock()

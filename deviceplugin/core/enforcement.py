@@ -76,7 +76,7 @@ class Enforcement:
         self.rules = rules
         self._kept: dict[str, _Kept] = {}
         self._unaccounted: dict[str, Mapping[str, int]] = {}  # bytes by GPU, by allocation id
-        self._late: set[str] = set()  # allocations whose container keeps `limits` busy
+        self._late: set[str] = set()  # allocations whose `limits` could not be written
 
     def resolved(self, allocation: Allocation, room: RaiseRoom | None = None) -> ResolvedLimits:
         """Returns what an allocation may use now, and where each value comes from.
@@ -210,7 +210,9 @@ class Enforcement:
             return LimitChange(owner, before.limits, after.limits)
 
     def write(self, allocation: Allocation) -> None:
-        """Puts the limits of an allocation into force; what cannot be written is logged."""
+        """Puts the limits of an allocation into force; what cannot be written now is logged once,
+        and written later.
+        """
         resolved = self.resolved(allocation)
         limits = resolved.limits
         try:
@@ -219,12 +221,14 @@ class Enforcement:
             self.note_late(allocation, error.message)
             return
         except VgpuError as error:
-            event(
-                logging.ERROR,
-                "limits cannot be written",
-                allocation=allocation.allocation_id,
-                reason=error.message,
-            )
+            if allocation.allocation_id not in self._late:
+                event(
+                    logging.ERROR,
+                    "limits cannot be written, will try again",
+                    allocation=allocation.allocation_id,
+                    reason=error.message,
+                )
+            self._late.add(allocation.allocation_id)
             return
         self._late.discard(allocation.allocation_id)
         if before is None:

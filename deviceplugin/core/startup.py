@@ -65,7 +65,16 @@ def take_over(state: NodeState, store: SliceStore, seen: CheckpointReading, now_
         event(logging.ERROR, error.message)
         for allocation in taken:
             state.book.put(allocation)
-    if loaded.trusted or seen.problem is None:
+    try:
+        _remove_what_nobody_has(state, store, seen, loaded.trusted)
+    except OSError as error:  # what runs goes on; the next start removes it
+        event(logging.ERROR, "what no container has any more is not removed", reason=error)
+
+
+def _remove_what_nobody_has(
+    state: NodeState, store: SliceStore, seen: CheckpointReading, is_trusted: bool
+) -> None:
+    if is_trusted or seen.problem is None:
         named = {allocation_of(entry) or "" for entry in seen.entries}
         for gone in store.sweep(set(state.book.allocations) | named):
             event(logging.INFO, "removed the files of an allocation that has ended", id=gone)

@@ -191,7 +191,8 @@ class Registrar:
                 timeout=_TIMEOUT_S,
             )
         except grpc.RpcError as error:
-            self._say(plugin, "registration failed, will try again", why(error))
+            reason = f"{self._socket}: {why(error)}"
+            self._say(plugin, "registration failed, will try again", reason)
             return error.code()
         finally:
             channel.close()

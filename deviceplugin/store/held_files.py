@@ -25,7 +25,13 @@ from pathlib import Path
 
 from deviceplugin import runtime
 from libvgpu.errors import RegionBusyError, RegionError
-from libvgpu.region_files import LIMITS_MODE, USAGE_MODE, open_ours, open_shared
+from libvgpu.region_files import (
+    LIMITS_MODE,
+    USAGE_MODE,
+    calls_for,
+    open_ours,
+    open_shared,
+)
 
 #: Of a slice's files that containers have too.
 SLICE_FILES = {"limits": LIMITS_MODE, "usage": USAGE_MODE}
@@ -83,7 +89,7 @@ class HeldFiles:
             RegionBusyError: its container has a lease on it; it is held as soon as that has ended.
             RegionError: it is missing, or may not be opened.
         """
-        with self._lock:
+        with self._lock, calls_for(path, "opened again"):
             self._hold(path)
             descriptor = os.dup(self._open[path])
         try:
@@ -102,15 +108,19 @@ class HeldFiles:
         Args:
             size: how long it was made.
             tell: is told afterwards, on another thread, where the length was not right.
+
+        Raises:
+            RegionError: it cannot be looked at.
         """
         with self._lock:
             descriptor = self._open.get(usage)
             if descriptor is None or usage in self._waiting:
                 return
-            seen = os.fstat(descriptor)
-            if seen.st_size == size and (usage in self._uncounted or _has_room(seen, size)):
-                return
-            copy = os.dup(descriptor)
+            with calls_for(usage, "opened again"):
+                seen = os.fstat(descriptor)
+                if seen.st_size == size and (usage in self._uncounted or _has_room(seen, size)):
+                    return
+                copy = os.dup(descriptor)
             self._waiting.add(usage)
         self._start(lambda: self._restore(usage, copy, seen.st_size, size, tell))
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from libvgpu import artifacts
-from libvgpu.errors import RegionBusyError, RegionError
+from libvgpu.errors import RegionBusyError, RegionError, naming
 from libvgpu.region_files import open_shared
 
 from .held_files import HeldFiles
@@ -60,7 +60,9 @@ class ShimBuilds:
         library = self.directory(self.present)
         # Reached by every user of a container, through bind mounts of the files themselves.
         library.mkdir(mode=0o755, parents=True, exist_ok=True)
-        _place(library / "libvgpu.so", self.shim.read_bytes(), 0o755)
+        with naming(self.shim):
+            content = self.shim.read_bytes()
+        _place(library / "libvgpu.so", content, 0o755)
         text = container_shim_path(self.present) + "\n"
         _place(library / "ld.so.preload", text.encode(), 0o644)
         self.hold()
@@ -98,7 +100,7 @@ def _place(path: Path, content: bytes, mode: int) -> None:
         pass
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with naming(path), os.fdopen(descriptor, "wb") as file:
             file.write(content)
             os.fchmod(descriptor, mode)
             os.fsync(descriptor)

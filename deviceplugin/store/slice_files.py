@@ -26,7 +26,13 @@ from deviceplugin.policy.devices.known_gpus import devices
 from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY, MIB
 from libvgpu import allocation_dirs, region
 from libvgpu.closed_files import close_directory
-from libvgpu.errors import DevicesDifferError, RegionBusyError, RegionError, VgpuError
+from libvgpu.errors import (
+    DevicesDifferError,
+    RegionBusyError,
+    RegionError,
+    RegionUnknownError,
+    VgpuError,
+)
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 
 from .container_answer import Answer, Mount, device_parts
@@ -139,7 +145,7 @@ class SliceStore:
             return None
         try:
             before = self._write(directory, limits)
-        except (DevicesDifferError, RegionBusyError):
+        except (DevicesDifferError, RegionUnknownError):
             raise
         except RegionError:
             self._make(directory, allocation, limits)
@@ -263,8 +269,8 @@ class SliceStore:
         """Returns whether processes of an allocation are alive."""
         try:
             usage = region.read_usage(self.directory(allocation_id))
-        except RegionBusyError:
-            return True  # whoever has the lease
+        except RegionUnknownError:
+            return True  # whoever has a lease, say
         except RegionError:
             return False
         return any(process.alive for process in usage.processes)
@@ -322,15 +328,27 @@ class SliceStore:
         self._restore_directories()
         self.spare.discard(directory)
         made = self.spare.make(limits)
-        self.write_meta(allocation, made)
-        os.rename(made, directory)  # whole or not at all, whenever we are killed
+        try:
+            self.write_meta(allocation, made)
+            os.rename(made, directory)  # whole or not at all, whenever we are killed
+        except (OSError, VgpuError) as error:
+            self.spare.discard(made)
+            if isinstance(error, VgpuError):
+                raise
+            raise VgpuError(f"{directory} cannot be made: {error.strerror}") from None
         self.held.hold(directory / name for name in SLICE_FILES)
 
 
 def _is_whole(directory: Path) -> bool:
-    """Returns whether a container that starts finds its `usage` as it must be."""
+    """Returns whether a container that starts finds its `usage` as it must be.
+
+    Raises:
+        RegionUnknownError: nobody can tell now.
+    """
     try:
         region.read_usage(directory)
+    except RegionUnknownError:
+        raise
     except RegionError:
         return False
     return True

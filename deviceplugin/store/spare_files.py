@@ -18,7 +18,7 @@ from pathlib import Path
 from deviceplugin import runtime
 from deviceplugin.log import event
 from libvgpu import region
-from libvgpu.errors import RegionError
+from libvgpu.errors import RegionError, naming
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 
 from .container_labels import ContainerLabels
@@ -87,7 +87,8 @@ class SpareFiles:
             new, ready = self._root / f"new-{name}", self._root / name
             try:
                 region.create(new, _NOBODY, device_capacity=capacity)
-                with open(new / "reserve", "wb") as file:
+                reserve = new / "reserve"
+                with naming(reserve), open(reserve, "wb") as file:
                     os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
                 self._labels.mark(new)
                 new.rename(ready)

@@ -127,8 +127,12 @@ def status(run_dir: Path | None, state_dir: Path, kubelet_dir: Path, output: str
         say(f"vgpuctl: {problem}")
     chosen = chosen_run_dir(run_dir)
     report = _report(chosen)
-    rows = gpu_rows(seen, read_slices(chosen), partial(gpu_state, report))
+    slices = read_slices(chosen)
+    rows = gpu_rows(seen, slices, partial(gpu_state, report))
     print_listing(rows, COLUMNS, output, "no GPUs and no slices")
+    for each in slices:
+        if each.limits is None:
+            say(f"vgpuctl: {each.meta.allocation_id} is counted nowhere: {each.problem}")
     if output == "table":
         for sentence in fragmentation(rows):
             say(f"vgpuctl: {sentence}")

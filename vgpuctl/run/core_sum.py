@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from libvgpu import allocation_dirs, region
-from libvgpu.errors import AllocationRefused, RegionError
+from libvgpu.errors import AllocationRefused, RegionError, RegionUnknownError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, Family
 
 from .directory_lock import locked
@@ -72,6 +72,8 @@ def _shares(run_dir: Path, apart_from: str) -> dict[str, list[int]]:
             continue
         try:
             limits = region.read_limits(allocation.directory).limits
+        except RegionUnknownError:
+            raise
         except RegionError:
             continue  # it ended meanwhile, or grants nothing as it is
         if limits.family is not Family.VGPU:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from libvgpu.closed_files import close_directory
-from libvgpu.errors import AllocationRefused, VgpuError
+from libvgpu.errors import AllocationRefused, VgpuError, naming
 
 _POLL_S = 0.01
 
@@ -32,7 +32,8 @@ def locked(directory: Path, patience_s: float, what_others_do: str) -> Iterator[
         give_up_s = time.monotonic() + patience_s
         while True:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                with naming(directory):
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
                 if time.monotonic() >= give_up_s:

@@ -19,7 +19,7 @@ from deviceplugin.pages.changes import OverrideForm
 from libvgpu import region
 from libvgpu.allocation_dirs import AllocationDir
 from libvgpu.decoding import json_decoder
-from libvgpu.errors import AllocationRefused, RegionError, UsageError
+from libvgpu.errors import AllocationRefused, RegionError, UsageError, naming
 from libvgpu.limits import ComputeMode, ContainerLimits, DeviceLimit, on_left_over
 from libvgpu.sizes import format_size
 
@@ -153,7 +153,8 @@ def _publish(directory: Path, before: ContainerLimits, after: ContainerLimits) -
 def _write_asked(directory: Path, limits: ContainerLimits) -> None:
     temporary = directory / (_ASKED + ".new")
     rows = [OverrideForm.of(_values(device)) for device in limits.devices]
-    temporary.write_bytes(msgspec.json.encode(rows))
+    with naming(temporary):
+        temporary.write_bytes(msgspec.json.encode(rows))
     temporary.replace(directory / _ASKED)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from libvgpu import allocation_dirs, ownership, region
-from libvgpu.errors import AllocationRefused, RegionError
+from libvgpu.errors import AllocationRefused, RegionError, RegionUnknownError
 from libvgpu.limits import DeviceLimit
 from libvgpu.sizes import MIN_BYTES, format_size
 
@@ -111,6 +111,8 @@ def _promised(run_dir: Path, apart_from: str) -> dict[str, _Taken]:
             continue
         try:
             limits = region.read_limits(allocation.directory).limits
+        except RegionUnknownError:
+            raise
         except RegionError:
             continue  # it ended meanwhile, or grants nothing as it is
         for device in limits.devices:

@@ -16,6 +16,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from deviceplugin.kube.api_client import ApiRefused, ApiServer, ApiUnreachable
 from deviceplugin.testing import PodManifest
 
+from .one_failure import OneFailure
 from .turns import Turns
 from .waits import Condition, Lock
 
@@ -61,7 +62,10 @@ class WorldApi(ApiServer):
     Attributes:
         is_away: nobody answers.
         written: what was written: kind, name, values.
+        failure: is asked before each call, where there is one.
     """
+
+    failure: OneFailure | None = None
 
     def __init__(self, turns: Turns) -> None:
         self.where, self.is_away, self._turns = "api:443", False, turns
@@ -149,6 +153,12 @@ class WorldApi(ApiServer):
             ApiUnreachable: it is away.
         """
         self._turns.point("api")
+        if self.failure is not None:
+            try:
+                self.failure.meet("HTTP", self.where)
+            except OSError as error:
+                said = f"the API server {self.where} does not answer: {error.strerror}"
+                raise ApiUnreachable(said) from None
         self._turns.sleep(self._turns.chance.choice((0.0, 0.002, 0.002, 0.05)))
         if self.is_away:
             raise ApiUnreachable("the API server is away")
@@ -162,8 +172,8 @@ class WorldApi(ApiServer):
     ) -> Iterator[_Response]:
         try:
             self._answer()
-        except ApiUnreachable:
-            raise httpx2.ConnectError("nobody answers") from None
+        except ApiUnreachable as error:
+            raise httpx2.ConnectError(error.message) from None
         assert (method, path) == ("GET", "/api/v1/pods"), (method, path)
         if "watch" not in params:
             listed = {

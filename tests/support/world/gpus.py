@@ -14,10 +14,12 @@ from deviceplugin.inventory.nvml_answers import GPU_IS_LOST
 from deviceplugin.model.gpus import Gpu, GpuListing, SickGpu
 from libvgpu.errors import InventoryError
 
+from .one_failure import OneFailure
 from .turns import Turns
 from .waits import Condition, Lock
 
 _DRIVER_NOT_LOADED = 9
+_UNKNOWN = 999
 _FIRST_HANDLE = 0x1000
 
 
@@ -28,7 +30,10 @@ class WorldGpus:
         lost: GPUs that have fallen off the bus.
         hanging: GPUs for which no call returns.
         is_gone: there is no driver.
+        failure: is asked before each call, where there is one.
     """
+
+    failure: OneFailure | None = None
 
     def __init__(self, turns: Turns, gpus: tuple[Gpu, ...]) -> None:
         self.lost: list[Gpu] = []
@@ -89,12 +94,21 @@ class WorldGpus:
             nvmlEventSetWait_v2=self._wait,
         )
 
-    def _open(self) -> None:
+    def _call(self, what: str, where: str) -> None:
         self._turns.point("nvml")
+        if self.failure is not None:
+            try:
+                self.failure.meet(what, where)
+            except OSError:
+                raise pynvml.NVMLError(_UNKNOWN) from None
+
+    def _open(self) -> None:
+        self._call("nvmlInit", "NVML")
         if self.is_gone:
             raise pynvml.NVMLError(_DRIVER_NOT_LOADED)
 
     def _handle(self, uuid: str) -> Any:
+        self._call("nvmlDeviceGetHandleByUUID", uuid)
         (gpu,) = (gpu for gpu in self._gpus if gpu.uuid == uuid)
         return ctypes.c_void_p(_FIRST_HANDLE + self._gpus.index(gpu))
 
@@ -105,7 +119,7 @@ class WorldGpus:
             NVMLError: it is lost.
         """
         gpu: Gpu = self._gpus[handle.value - _FIRST_HANDLE]
-        self._turns.point("nvml")
+        self._call("nvmlDevice", gpu.uuid)
         while gpu in self.hanging:
             with self._changed:
                 self._changed.wait()
@@ -121,6 +135,7 @@ class WorldGpus:
         return []
 
     def _wait(self, events: int, timeout_ms: int) -> Any:
+        self._call("nvmlEventSetWait", "NVML")
         until_s = self._turns.now_s + timeout_ms / 1000
         before = len(self._errors)
         while len(self._errors) == before:
@@ -130,7 +145,7 @@ class WorldGpus:
                 self._changed.wait(until_s - self._turns.now_s)
         gpu, xid = self._errors[before]
         return SimpleNamespace(
-            device=self._handle(gpu.uuid),
+            device=ctypes.c_void_p(_FIRST_HANDLE + self._gpus.index(gpu)),
             eventType=pynvml.nvmlEventTypeXidCriticalError,
             eventData=xid,
             gpuInstanceId=0xFFFFFFFF,

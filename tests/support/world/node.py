@@ -29,6 +29,7 @@ from libvgpu.errors import VgpuError
 from .api import NODE, WorldApi
 from .disk import AgentDisk
 from .gpus import WorldGpus
+from .one_failure import OneFailure
 from .turns import Process, Turn
 from .waits import Event
 from .world import World
@@ -63,6 +64,7 @@ class WorldNode:
 
     Attributes:
         answers: of all that the agent answered, so that two lives can be told apart.
+        ended_by: why agents ended by themselves.
         hides_record: nobody may read the kubelet's checkpoint.
         restarts: an agent that says why it cannot run is started again, as the kubelet does.
     """
@@ -97,6 +99,7 @@ class WorldNode:
         self.inventory = WorldGpus(self.turns, gpus)
         self._agent: Process | None = None
         self._main: Turn | None = None
+        self.ended_by: list[str] = []
         self.hides_record = self.restarts = False
         patch.setitem(sys.modules, "pynvml", self.inventory.bindings())
         patch.setattr(ApiServer, "from_environment", lambda environ: self.api)
@@ -161,9 +164,18 @@ class WorldNode:
             return
         if not (self.restarts and isinstance(failure, VgpuError)):
             raise AssertionError(f"the agent failed: {failure!r}") from failure
+        self.ended_by.append(failure.message)
         self.kill()
         self.turns.sleep(_RESTARTED_AFTER_S)
         self.start_agent()
+
+    def count_calls(self, patch: pytest.MonkeyPatch) -> OneFailure:
+        """Has the agent's I/O calls counted, so that one of them can fail."""
+        counts = OneFailure(
+            patch, self.config.parent, lambda: self.turns.current.process.name == "agent"
+        )
+        self._world.wire.failure = self.api.failure = self.inventory.failure = counts
+        return counts
 
     def arm(self, kill_at: int) -> None:
         """Has the agent killed before its next change but so many."""
@@ -199,8 +211,12 @@ class WorldNode:
 
     def is_healthy(self) -> bool:
         """Returns what a probe of the agent is told."""
+        return self.health() == "ok\n"
+
+    def health(self) -> str:
+        """Returns the page ``/healthz``, empty while the agent starts."""
         said = self._world.said
-        return said is not None and said.healthz(cast(Any, None)).status_code == 200
+        return "" if said is None else said.healthz(cast(Any, None)).get_data(as_text=True)
 
     # ---- what lives ask of a node ------------------------------------------------------------
 

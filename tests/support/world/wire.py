@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 
+from .one_failure import OneFailure
 from .turns import Process, Turn, Turns
 
 #: How long a call is on its way, and a list.
@@ -193,6 +194,11 @@ class Channel:
         self, method: str, payload: bytes, until_s: float | None, waits_for_ready: bool
     ) -> _Call:
         turns = self._wire.turns
+        if self._wire.failure is not None:
+            try:
+                self._wire.failure.meet("gRPC", self._path, named=False)
+            except OSError as error:
+                raise WireError(grpc.StatusCode.UNAVAILABLE, str(error)) from None
         turns.sleep(turns.chance.choice(_CALLED_AFTER_S))
         server = self._wire.server_at(self._path, until_s, waits_for_ready)
         under_way = _Call(turns, server)
@@ -225,7 +231,13 @@ class Channel:
 
 
 class Wire:
-    """All servers of a world."""
+    """All servers of a world.
+
+    Attributes:
+        failure: is asked before each call, where there is one.
+    """
+
+    failure: OneFailure | None = None
 
     def __init__(self, turns: Turns, note: Callable[[bytes], object]) -> None:
         """Has no server.
