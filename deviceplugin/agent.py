@@ -177,12 +177,16 @@ class _Agent:
         """What API server and kubelet tell, and the Events that the former is told."""
         settings = self.settings
         ends.enter_context(tapped(EventFile(settings.state_dir).add))
-        ends.callback(NodeEvents(self.api, settings.node_name).stop)
+        events = NodeEvents(self.api, settings.node_name)
+        self.beats.look_at("Kubernetes Events", events.beat)
+        ends.callback(events.stop)
         self.labels = PodLabels(self.api, settings.state_dir)
+        self.beats.look_at("labels of pods", self.labels.beat)
         resources = PodResources(settings.kubelet_dir, self.domain)
         ends.callback(resources.close)
         self.record = KubeletCheckpoint(settings.kubelet_dir, self.domain, mounts_of)
         self.pods = FollowedPods(self.api, settings.kubelet_dir, settings.node_name, self.domain)
+        self.beats.look_at("the pods of this node", self.pods.beat)
         ends.callback(self.pods.stop)
         self.pods.start()
         self.sources = Sources(
@@ -275,6 +279,7 @@ class _Agent:
             self.api is not None,
             settings.check_node,
         )
+        self.beats.look_at("the label that chooses a config", self.life.label.beat)
         ends.callback(self.life.label.stop)
         self.life.label.start()
 
@@ -284,13 +289,19 @@ class _Agent:
         self.node_labels = LabelPublisher(
             lambda: self.config_watch.config.labels,
             what_is_offered(self.state),
-            output_of(NodeObjects(self.api) if self.api else None, settings.node_name, self.domain),
+            output_of(
+                NodeObjects(self.api) if self.api else None,
+                settings.node_name,
+                self.domain,
+                self.beats.of("labels of the node"),
+            ),
         )
         ends.callback(self.node_labels.stop)
         self.publish_problem: Callable[[], str] = str
         self.feeds: list[tuple[float, Callable[[], object]]] = []
         if self.api is not None and settings.publish:
             lease = InventoryLease(NodeLease(self.api, settings.node_name))
+            self.beats.look_at("the node's inventory", lease.beat)
             ends.callback(lease.stop)
             lease.start()
             self.publish_problem = lease.problem

@@ -1,6 +1,6 @@
 """The agent's own state: the pages ``/healthz`` and ``/readyz``, and what ``/v1/state`` says.
 
-*Healthy*: the loop and the threads that follow the GPUs came round recently, so nothing hangs; a
+*Healthy*: the loop and the helper threads (`heartbeats`) came round recently, so nothing hangs; a
 probe that fails restarts the agent. *Ready*: a config is in force, and the kubelet has every
 resource and listens to its devices. Neither depends on MPS or on the API server. Values come from
 the agent's parts, read without a lock; each is replaced whole.
@@ -115,7 +115,7 @@ class AgentState:
             publish_problem: why schedulers are not told what the node has; empty while they are.
             sees_node_pids: this process has the node's pids (`pid_visibility.sees_node_pids`).
             unheard: resources that the kubelet took and does not listen to.
-            helper_problem: which thread that follows the GPUs is late; None where none is.
+            helper_problem: which helper threads are late; None where none is.
         """
         self._helper_problem, self._unheard = helper_problem, unheard
         self._publish_problem = publish_problem

@@ -18,6 +18,7 @@ from lightkube.models.meta_v1 import ObjectMeta
 from lightkube.resources.core_v1 import Event
 
 from deviceplugin import runtime
+from deviceplugin.heartbeats import Beat
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.allocations import Owner
 from deviceplugin.model.notices import Notice
@@ -54,6 +55,7 @@ class EventSender:
         self._retry_at = 0.0
         self._said = ""
         self._stopping = False
+        self.beat = Beat(clock=clock)
         self._thread = runtime.thread(target=self._run, name="events")
 
     def start(self) -> None:
@@ -73,10 +75,12 @@ class EventSender:
 
     def _run(self) -> None:
         while not self._stopping:
+            self.beat.rest()
             try:
                 notice = self._queue.get(timeout=self._patience_s())
             except runtime.Empty:
                 notice = None
+            self.beat()
             now = self._clock()
             record = self._aggregator.add(notice, now) if notice is not None else None
             if record is not None:
@@ -93,6 +97,7 @@ class EventSender:
 
     def _tell_all(self) -> None:
         while self._backlog and not self._stopping:
+            self.beat()
             try:
                 self._tell(self._backlog[0])
             except ApiUnreachable as error:
@@ -187,12 +192,14 @@ class NodeEvents:
             api: None where there is no service account.
             node: name of this Node.
         """
+        self.beat = Beat()
         self._sender: EventSender | None = None
         self._tap: NoticeTap | None = None
         if api is None:
             event(logging.INFO, "no Kubernetes Events: there is no service account here")
             return
         self._sender = EventSender(api, node)
+        self.beat = self._sender.beat
         self._tap = NoticeTap(self._sender.put)
         self._sender.start()
         LOGGER.addHandler(self._tap)

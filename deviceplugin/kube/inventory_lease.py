@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from deviceplugin import runtime
+from deviceplugin.heartbeats import Beat
 from deviceplugin.log import LOGGER, event
 from deviceplugin.model.held_devices import Held
 from deviceplugin.pages.published import INVENTORY_KEY
@@ -101,6 +102,7 @@ class InventoryLease:
         self._not_before_s = float("-inf")
         self._backoff_s = 0.0
         self._said = self._left_out = ""
+        self.beat = Beat()
         self._thread = runtime.thread(target=self._run, name="inventory")
 
     def start(self) -> None:
@@ -128,11 +130,13 @@ class InventoryLease:
     def _run(self) -> None:
         while True:
             with self._news:
+                self.beat.rest()
                 while not self._stopping and (wait_s := self._wait_s()) > 0:
                     self._news.wait(min(wait_s, runtime.LONGEST_WAIT_S))
                 if self._stopping or self._latest is None:
                     return
                 moment, self._is_new = self._latest, False
+            self.beat()
             self._publish(moment)
 
     def _wait_s(self) -> float:

@@ -21,6 +21,7 @@ import httpx2
 import msgspec
 
 from deviceplugin import runtime
+from deviceplugin.heartbeats import HELPER_LATE_S, Beat
 from deviceplugin.log import event
 from libvgpu.decoding import json_decoder
 
@@ -42,6 +43,8 @@ CURRENT_S = 5.0
 #: Failures in a row after which the objects are listed again.
 _MOST_FAILURES = 5
 _MOST_TOLD = 1000
+#: A watch that tells nothing ends within this.
+_LATE_S = WATCH_S[1] + _READ_MORE_S + HELPER_LATE_S
 
 _T = TypeVar("_T")
 
@@ -89,6 +92,7 @@ class Follower(Generic[_T]):
         self._hurried = runtime.event()
         self._alive_at_s = 0.0
         self._response: httpx2.Response | None = None
+        self.beat = Beat(_LATE_S)
         self._thread = runtime.thread(target=self._run, name=name)
         self.problem = ""
         self.malformed = 0
@@ -127,6 +131,7 @@ class Follower(Generic[_T]):
     def _run(self) -> None:
         while not self._stopping.is_set():
             began_s = runtime.monotonic()
+            self.beat()
             try:
                 if not self._version:
                     self._list()
@@ -184,6 +189,7 @@ class Follower(Generic[_T]):
                     return
                 self._say("")
                 for line in lines(response.iter_bytes()):
+                    self.beat()
                     if self._stopping.is_set():
                         return
                     self._take(line)

@@ -13,6 +13,7 @@ import logging
 from pathlib import Path
 
 from deviceplugin import runtime
+from deviceplugin.heartbeats import Beat
 from deviceplugin.log import event
 from deviceplugin.store.disk import Disk
 from deviceplugin.store.whole_file import replace_file
@@ -46,6 +47,7 @@ class NodeLabel:
         self.problem = ""
         self._news = runtime.condition()
         self._asked = self._stopping = False
+        self.beat = Beat()
         self._thread = runtime.thread(target=self._run, name="node-label")
 
     def start(self) -> None:
@@ -75,10 +77,13 @@ class NodeLabel:
         with self._news:
             self._news.wait_for(lambda: self._asked or self._stopping)
         while not self._stopping:
+            self.beat()
             self._save()
+            self.beat.rest()
             with self._news:
                 # Nodes that started together must not ask together for ever.
                 self._news.wait_for(lambda: self._stopping, REFRESH_S * runtime.uniform(0.8, 1.2))
+            self.beat()
             if not self._stopping:
                 self._ask()
 

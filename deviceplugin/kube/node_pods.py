@@ -106,7 +106,11 @@ class PodTable:
 
 
 class NodePods:
-    """The API server's word on the pods of one node."""
+    """The API server's word on the pods of one node.
+
+    Attributes:
+        beat: of the thread that follows them.
+    """
 
     def __init__(self, api: ApiServer, node: str, domain: str) -> None:
         """Follows nothing yet.
@@ -125,6 +129,7 @@ class NodePods:
             "node-pods",
             self._trimmed,
         )
+        self.beat = self._follower.beat
 
     def start(self) -> None:
         """Follows them from now on."""

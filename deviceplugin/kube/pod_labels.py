@@ -17,8 +17,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from deviceplugin import runtime
+from deviceplugin.heartbeats import Beat
 from deviceplugin.log import event
 from deviceplugin.model.allocations import Owner
+from libvgpu.errors import VgpuError
 
 from .api_client import ApiRefused, ApiServer, ApiUnreachable
 
@@ -30,7 +32,11 @@ Labels = Mapping[str, str]
 
 
 class PodLabels:
-    """What the API server says of the pods."""
+    """What the API server says of the pods.
+
+    Attributes:
+        beat: of the thread.
+    """
 
     def __init__(self, api: ApiServer | None, state_dir: Path) -> None:
         """Starts with what an agent before this one had learnt.
@@ -47,6 +53,8 @@ class PodLabels:
         self._said = ""
         self._news = runtime.condition()
         self._stopping = False
+        self._is_told = True  # of the present labels
+        self.beat = Beat()
         self._thread = runtime.thread(target=self._run, name="labels")
 
     def start(self, changed: Callable[[], None]) -> None:
@@ -81,11 +89,21 @@ class PodLabels:
             with self._news:
                 wanted, now = self._wanted, runtime.monotonic()
                 due = {i: o for i, o in wanted.items() if now >= self._due_at(i)}
-                if not due:
+                if not due and self._is_told:
                     wait_s = min((self._due_at(i) - now for i in wanted), default=None)
+                    self.beat.rest()
                     self._news.wait(wait_s)
                     continue
-            self._ask(due, wanted)
+            try:
+                self._ask(due, wanted)
+            except Exception as error:  # what follows from labels may fail; it is tried again
+                event(
+                    logging.ERROR,
+                    "what labels of pods change is not in force, will try again",
+                    reason=error.message if isinstance(error, VgpuError) else repr(error),
+                )
+                with self._news:
+                    self._news.wait_for(lambda: self._stopping, RETRY_S)
 
     def _due_at(self, allocation_id: str) -> float:
         asked_at = self._asked_at.get(allocation_id)
@@ -96,6 +114,7 @@ class PodLabels:
         told: dict[tuple[str, str], Labels | None] = {}
         try:
             for allocation_id, owner in due.items():
+                self.beat()
                 pod = owner.namespace, owner.pod
                 if pod not in told:
                     told[pod] = self._labels(*pod)
@@ -108,10 +127,12 @@ class PodLabels:
             with self._news:
                 self._news.wait_for(lambda: self._stopping, RETRY_S)
         self._asked_at = {i: at for i, at in self._asked_at.items() if i in wanted}
-        if found != self._known and not self._stopping:
-            self._known = found
+        if found != self._known:
+            self._known, self._is_told = found, False
             self._save()
+        if not self._is_told and not self._stopping:
             self._changed()
+            self._is_told = True
 
     def _labels(self, namespace: str, pod: str) -> Labels | None:
         """Asks for one pod; None where the server does not say.
@@ -145,7 +166,8 @@ class PodLabels:
             new.write_text(json.dumps(self._known))
             os.replace(new, self._file)
         except OSError as error:
-            event(logging.WARNING, "labels of pods cannot be saved", reason=error.strerror)
+            reason = f"{self._file}: {error.strerror}"
+            event(logging.WARNING, "labels of pods cannot be saved", reason=reason)
             with contextlib.suppress(OSError):
                 new.unlink()
 

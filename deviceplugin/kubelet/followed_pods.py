@@ -8,6 +8,7 @@ import logging
 from pathlib import Path
 
 from deviceplugin.core.pod_knowledge import FirstCurrent
+from deviceplugin.heartbeats import Beat
 from deviceplugin.kube.api_client import ApiServer
 from deviceplugin.kube.node_pods import NodePods
 from deviceplugin.log import event
@@ -23,6 +24,7 @@ class FollowedPods:
 
     Attributes:
         source: what the core asks.
+        beat: of the thread that follows the API server.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class FollowedPods:
         """
         self._node_pods = NodePods(api, node_name, domain) if api else None
         self._pods_api = PodsApi(kubelet_dir, node_name, domain)
+        self.beat = self._node_pods.beat if self._node_pods else Beat()
         told = [self._node_pods] if self._node_pods else []
         self.source = FirstCurrent([*told, self._pods_api])
 

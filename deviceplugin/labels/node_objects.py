@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from deviceplugin import runtime
+from deviceplugin.heartbeats import Beat
 from deviceplugin.log import LOGGER, event
 from libvgpu.errors import VgpuError
 
@@ -94,12 +95,16 @@ def apply_to_node_feature(api: NodeApi, node: str, labels: Mapping[str, str]) ->
 class ApiOutput:
     """Applies the newest labels in a thread, and tries again where that fails."""
 
-    def __init__(self, apply: Callable[[Mapping[str, str]], None]) -> None:
+    def __init__(
+        self, apply: Callable[[Mapping[str, str]], None], beat: Beat | None = None
+    ) -> None:
         """Starts the thread.
 
         Args:
             apply: one of the functions above, with all but the labels.
+            beat: of the thread.
         """
+        self._beat = beat or Beat()
         self._apply = apply
         self._news = runtime.condition()
         self._wanted: Mapping[str, str] | None = None
@@ -129,13 +134,16 @@ class ApiOutput:
 
     def _run(self) -> None:
         while True:
+            self._beat.rest()
             with self._news:
                 self._news.wait_for(lambda: self._wanted is not None or self._ending)
                 labels, self._wanted = self._wanted, None
             if labels is None:
                 return
+            self._beat()
             if self._has_applied(labels):
                 continue
+            self._beat.rest()
             with self._news:
                 if self._wanted is None and not self._ending:
                     self._wanted = labels

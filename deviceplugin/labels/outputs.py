@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from deviceplugin.heartbeats import Beat
 from deviceplugin.model.label_settings import LabelSettings, LabelTarget
 from libvgpu.errors import VgpuError
 
@@ -13,7 +14,7 @@ from .publisher import LabelOutput
 
 
 def output_of(
-    api: NodeApi | None, node: str, domain: str
+    api: NodeApi | None, node: str, domain: str, beat: Beat | None = None
 ) -> Callable[[LabelSettings], LabelOutput | None]:
     """Returns what makes the output of a config.
 
@@ -21,6 +22,7 @@ def output_of(
         api: None where the agent has no service account.
         node: name of this Node.
         domain: of the annotation that keeps which labels are ours.
+        beat: of the thread that writes to the API server.
     """
 
     def make(settings: LabelSettings) -> LabelOutput | None:
@@ -35,7 +37,7 @@ def output_of(
                 "no service account here"
             )
         if settings.target is LabelTarget.NODE:
-            return ApiOutput(partial(apply_to_node, api, node, domain))
-        return ApiOutput(partial(apply_to_node_feature, api, node))
+            return ApiOutput(partial(apply_to_node, api, node, domain), beat)
+        return ApiOutput(partial(apply_to_node_feature, api, node), beat)
 
     return make
