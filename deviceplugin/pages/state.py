@@ -89,6 +89,15 @@ class ReportedDamage(msgspec.Struct, frozen=True):
     problem: str = ""
 
 
+class ReportedCharge(msgspec.Struct, frozen=True):
+    """Memory of a container that its ledger does not know, and that its slice is charged."""
+
+    gpu: str
+    allocation: str
+    owner: str = ""
+    memory_bytes: int = 0
+
+
 class ReportedWatch(msgspec.Struct, frozen=True):
     """What the watch of processes has found; the lists may be shorter than their counts.
 
@@ -106,6 +115,8 @@ class ReportedWatch(msgspec.Struct, frozen=True):
     foreign: tuple[ReportedProcess, ...] = ()
     damaged_count: int = 0
     damaged: tuple[ReportedDamage, ...] = ()
+    charged_count: int = 0
+    charged: tuple[ReportedCharge, ...] = ()
     ended_count: int = 0
 
 

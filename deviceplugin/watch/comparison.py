@@ -14,11 +14,12 @@ from deviceplugin.policy.limits.learnt_sizes import MeasuredSizes, Sizes
 from libvgpu.errors import RegionError
 from libvgpu.ledger_view import Ledger, damage, read_ledger
 from libvgpu.limits import ContainerLimits
+from libvgpu.sizes import format_size
 
 from .nvml_processes import GpuReading
 from .process_attribution import Attribution, AttributionSource
 from .report import DamagedUsage, SeenProcess
-from .unaccounted_memory import Held, Steady, excess_bytes, next_charge
+from .unaccounted_memory import Held, Steady, beyond_slice_bytes, excess_bytes, next_charge
 
 #: bytes by GPU, by allocation id
 Charges = Mapping[str, Mapping[str, int]]
@@ -120,7 +121,9 @@ class MemoryComparison:
             for each in belongings:
                 if self._is_bypassing(uuid, each, ledgers[allocation_id]):
                     self._note(self.bypassing, uuid, each, reading)
-        self._charge(uuid, self._excess(uuid, reading, mine, ledgers))
+        excess, beyond = self._excess(uuid, reading, mine, ledgers)
+        self._charge(uuid, excess)
+        self._note_beyond(uuid, reading, mine, beyond)
 
     def _note_sizes(
         self,
@@ -144,9 +147,12 @@ class MemoryComparison:
         reading: GpuReading,
         mine: Mapping[str, Sequence[Attribution]],
         ledgers: dict[str, Ledger | None],
-    ) -> dict[str, int]:
-        """Returns the unaccounted memory of each container now, in doubt the least of some."""
-        excess = excess_bytes(self._held(uuid, reading, mine, ledgers), reading.used_bytes)
+    ) -> tuple[dict[str, int], dict[str, int]]:
+        """Returns the unaccounted memory of each container now, in doubt the least of some, and
+        what of it is beyond its slice."""
+        held = self._held(uuid, reading, mine, ledgers)
+        excess = excess_bytes(held, reading.used_bytes)
+        beyond = beyond_slice_bytes(held, excess)
         for _ in range(_READ_AGAIN):
             if not any(excess.values()) or self._pause(_READ_AGAIN_S):
                 break
@@ -155,10 +161,12 @@ class MemoryComparison:
                 break
             fresh = {each: self._ledger(each) for each, size in excess.items() if size}
             ledgers |= {each: _larger(ledgers[each], fresh[each]) for each in fresh}
-            less = excess_bytes(self._held(uuid, again, mine, ledgers), again.used_bytes)
-            excess = {each: min(excess[each], less[each]) for each in excess}
+            held = self._held(uuid, again, mine, ledgers)
+            less = excess_bytes(held, again.used_bytes)
+            excess = _least(excess, less)
+            beyond = _least(beyond, beyond_slice_bytes(held, less))
             ledgers |= fresh
-        return excess
+        return excess, beyond
 
     def _charge(self, uuid: str, excess: Mapping[str, int]) -> None:
         """Notes the unaccounted memory of each container, and what it is charged for that."""
@@ -173,12 +181,48 @@ class MemoryComparison:
             wanted = charged if steady is None else next_charge(charged, steady)
             self.charges[allocation_id, uuid] = wanted
 
+    def _note_beyond(
+        self,
+        uuid: str,
+        reading: GpuReading,
+        mine: Mapping[str, Sequence[Attribution]],
+        beyond: Mapping[str, int],
+    ) -> None:
+        """Enters the largest processes of who steadily holds more than its slice ever was.
+
+        Its ledger says less than it holds, or counts processes as its own that others are: which of
+        them it is, only its memory tells.
+        """
+        for allocation_id, size in beyond.items():
+            key = "beyond", allocation_id, uuid
+            self.keys.add(key)
+            steady = self._steady.note(key, self.now_s, size)
+            if not steady:
+                continue
+            seen = [self._seen(uuid, each, reading) for each in mine[allocation_id]]
+            known = {each.key for each in self.bypassing}
+            left = steady - sum(each.memory_bytes or 0 for each in seen if each.key in known)
+            how = f"while its container holds {format_size(steady)} more than its slice"
+            for each in sorted(seen, key=lambda one: one.memory_bytes or 0, reverse=True):
+                if left > 0 and each.key not in known:
+                    left -= each.memory_bytes or 0
+                    self.bypassing.append(replace(each, how=how))
+
     def _note(
         self, where: list[SeenProcess], uuid: str, each: Attribution, reading: GpuReading
     ) -> None:
         """Enters a process that has been there for long enough."""
+        seen = self._seen(uuid, each, reading)
+        if each.allocation_id in self._damage:
+            seen = replace(seen, how="while its container keeps its usage unreadable")
+        key = where is self.foreign, seen.key
+        self.keys.add(key)
+        if self._steady.note(key, self.now_s, 1):
+            where.append(seen)
+
+    def _seen(self, uuid: str, each: Attribution, reading: GpuReading) -> SeenProcess:
         process, watched = each.process, self.watched.get(each.allocation_id)
-        seen = SeenProcess(
+        return SeenProcess(
             uuid,
             process.pid,
             process.start_time_ticks,
@@ -188,12 +232,6 @@ class MemoryComparison:
             watched.allocation.owner if watched else None,
             watched is not None and watched.index(uuid) is not None,
         )
-        if each.allocation_id in self._damage:
-            seen = replace(seen, how="while its container keeps its usage unreadable")
-        key = where is self.foreign, seen.key
-        self.keys.add(key)
-        if self._steady.note(key, self.now_s, 1):
-            where.append(seen)
 
     def _is_mps_server(self, uuid: str, each: Attribution) -> bool:
         """An MPS server belongs to no container; on old drivers it holds what its clients have.
@@ -252,6 +290,10 @@ class MemoryComparison:
         if allocation_id in self._damage or ledger.allocation_id != allocation_id:
             return None
         return ledger if len(ledger.used_bytes) >= len(watched.limits.devices) else None
+
+
+def _least(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {each: min(size, other[each]) for each, size in one.items()}
 
 
 def _larger(one: Ledger | None, other: Ledger | None) -> Ledger | None:

@@ -23,6 +23,8 @@ MOST_BYTES = 1 << 20
 _NAMESPACE_PIDS = re.compile(r"^NSpid:\s*(.+)$", re.M)
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 _DELETED = "//deleted"
+#: Among the flags of a thread's ``stat``: it runs no code of its program any more.
+_PF_EXITING = 4
 #: Reads the mounts of a namespace from its own root. What may look up a name is done before.
 _IN_NAMESPACE = """
 import ctypes, os, sys
@@ -87,17 +89,21 @@ class MountPoint:
 
 
 def start_time(pid: int, proc: Path = PROC) -> int | None:
-    """Returns when a process was started, None where it is gone or only waits to be reaped."""
+    """Returns when a process was started, None where nothing of it runs any more."""
     found = _stat(pid, proc)
     return found.start_time_ticks if found else None
 
 
 def read_process(pid: int, proc: Path = PROC) -> Process | None:
-    """Returns a process, None where it is gone or only waits to be reaped."""
+    """Returns a process, None where nothing of it runs any more.
+
+    One that is ending has let go of the lock by which its ledger knows it, and its driver may take
+    seconds to give the GPU back.
+    """
     found = _stat(pid, proc)
     if found is None:
         return None
-    cgroup, status = _read(proc / str(pid) / "cgroup"), _read(proc / str(pid) / "status")
+    cgroup, status = _read(found.thread / "cgroup"), _read(proc / str(pid) / "status")
     if cgroup is None or status is None or start_time(pid, proc) != found.start_time_ticks:
         return None  # it ended meanwhile, and its pid may be another's
     inner = _NAMESPACE_PIDS.search(status)
@@ -108,8 +114,8 @@ def read_process(pid: int, proc: Path = PROC) -> Process | None:
         command,
         int(inner[1].split()[-1]) if inner else pid,
         pod_cgroup(cgroup),
-        _namespace(proc / str(pid) / "ns/pid"),
-        _namespace(proc / str(pid) / "ns/time") not in (0, _namespace(PROC / "self/ns/time")),
+        _namespace(found.thread / "ns/pid"),
+        _namespace(found.thread / "ns/time") not in (0, _namespace(PROC / "self/ns/time")),
         found.parent_pid,
     )
 
@@ -134,7 +140,7 @@ def container_members(wanted: Collection[str], proc: Path = PROC) -> dict[str, l
 
 def read_mounts(pid: int | str, proc: Path = PROC) -> Iterator[MountPoint]:
     """Yields the mounts that a process sees, the oldest first; none where it is gone."""
-    return _mounts(_read(proc / str(pid) / "mountinfo") or "")
+    return _mounts(_read(_thread(pid, proc) / "mountinfo") or "")
 
 
 def read_namespace_mounts(pid: int, proc: Path = PROC) -> Iterator[MountPoint]:
@@ -144,7 +150,14 @@ def read_namespace_mounts(pid: int, proc: Path = PROC) -> Iterator[MountPoint]:
     """
     try:
         done = subprocess.run(
-            [sys.executable, "-I", "-S", "-c", _IN_NAMESPACE, str(proc / str(pid) / "ns" / "mnt")],
+            [
+                sys.executable,
+                "-I",
+                "-S",
+                "-c",
+                _IN_NAMESPACE,
+                str(_thread(pid, proc) / "ns" / "mnt"),
+            ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -167,7 +180,7 @@ def _mounts(table: str) -> Iterator[MountPoint]:
 
 def read_mapped_files(pid: int, proc: Path = PROC) -> Iterator[tuple[int, str]]:
     """Yields inode and path of what a process has mapped."""
-    for line in (_read(proc / str(pid) / "maps") or "").splitlines():
+    for line in (_read(_thread(pid, proc) / "maps") or "").splitlines():
         fields = line.split(None, 5)
         if len(fields) == 6 and fields[5].startswith("/"):
             yield int(fields[4]), fields[5]
@@ -208,18 +221,45 @@ class _Stat(NamedTuple):
     name: str
     parent_pid: int
     start_time_ticks: int
+    thread: Path  # of one that runs
+    is_ending: bool
 
 
 def _stat(pid: int, proc: Path) -> _Stat | None:
-    text = _read(proc / str(pid) / "stat")
+    """Returns what the kernel tells of a process, None where none of its threads runs.
+
+    The first thread may end before the others: the process goes on, and only the files of those
+    tell its mounts, its memory and its namespaces.
+    """
+    found = _parsed(proc / str(pid))
+    if found is None or not found.is_ending:
+        return found
+    try:
+        names = os.listdir(proc / str(pid) / "task")
+    except OSError:
+        return None
+    threads = (_parsed(proc / str(pid) / "task" / name) for name in names)
+    running = next((each.thread for each in threads if each and not each.is_ending), None)
+    return found._replace(thread=running) if running else None
+
+
+def _parsed(thread: Path) -> _Stat | None:
+    text = _read(thread / "stat")
     if text is None:
         return None
     # The name may hold blanks and brackets; the last bracket closes it.
     head, _, tail = text.rpartition(")")
     fields = tail.split()
-    if len(fields) < 20 or fields[0] in "ZXx":
+    if len(fields) < 20:
         return None
-    return _Stat(head.partition("(")[2], int(fields[1]), int(fields[19]))
+    is_ending = fields[0] in "ZXx" or bool(int(fields[6]) & _PF_EXITING)
+    return _Stat(head.partition("(")[2], int(fields[1]), int(fields[19]), thread, is_ending)
+
+
+def _thread(pid: int | str, proc: Path) -> Path:
+    """Returns the directory of a thread that runs, the process's own where none does."""
+    found = _stat(int(pid), proc) if str(pid).isdecimal() else None
+    return found.thread if found else proc / str(pid)
 
 
 def _read(path: Path) -> str | None:

@@ -10,7 +10,12 @@ from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 
 from deviceplugin.model.allocations import Owner
-from deviceplugin.pages.state import ReportedDamage, ReportedProcess, ReportedWatch
+from deviceplugin.pages.state import (
+    ReportedCharge,
+    ReportedDamage,
+    ReportedProcess,
+    ReportedWatch,
+)
 from libvgpu.sizes import format_size
 
 PAUSE_S = 10.0
@@ -95,15 +100,32 @@ class DamagedUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class ChargedMemory:
+    """What a container holds of a GPU that its ledger does not know, and is charged for."""
+
+    gpu: str
+    allocation_id: str
+    owner: Owner | None
+    memory_bytes: int
+
+    def shown(self) -> ReportedCharge:
+        """Returns it as ``/v1/state`` has it."""
+        owner = str(self.owner or "unknown")
+        return ReportedCharge(self.gpu, self.allocation_id, owner, self.memory_bytes)
+
+
+@dataclass(frozen=True, slots=True)
 class WatchFindings:
     """What stands at present; replaced whole.
 
     Attributes:
         problem: why nothing can be seen, as a sentence; empty where it can.
         policy: what is done about a process that bypasses its slice.
-        bypassing: processes of a container that its ledger does not know.
+        bypassing: processes that a container's ledger does not know, or by which it holds more
+            than its slice.
         foreign: processes that belong to no allocation.
         damaged: containers that have made their `usage` unreadable.
+        charged: containers that hold unaccounted memory.
         ended: how many processes were ended since the agent started.
     """
 
@@ -112,6 +134,7 @@ class WatchFindings:
     bypassing: tuple[SeenProcess, ...] = ()
     foreign: tuple[SeenProcess, ...] = ()
     damaged: tuple[DamagedUsage, ...] = ()
+    charged: tuple[ChargedMemory, ...] = ()
     ended: int = 0
 
     def outside_bytes(self, gpu: str) -> int:
@@ -140,6 +163,8 @@ class WatchFindings:
             foreign=tuple(each.shown() for each in self.foreign[:MOST_SHOWN]),
             damaged_count=len(self.damaged),
             damaged=tuple(each.shown() for each in self.damaged[:MOST_SHOWN]),
+            charged_count=len(self.charged),
+            charged=tuple(each.shown() for each in self.charged[:MOST_SHOWN]),
             ended_count=self.ended,
         )
 

@@ -87,6 +87,21 @@ def excess_bytes(held: Mapping[str, Held], used_bytes: int | None) -> dict[str, 
     return found
 
 
+def beyond_slice_bytes(held: Mapping[str, Held], excess: Mapping[str, int]) -> dict[str, int]:
+    """Returns what of an excess each container has beyond the most that its slice ever was.
+
+    The rest of it fits into the slice beside what the ledger says: charged, it harms nobody.
+    Without a ledger nothing is told: a file that is missing is the host's fault, and for one that
+    its container damaged all its processes answer.
+    """
+    found = {}
+    for allocation_id, size in excess.items():
+        each = held[allocation_id]
+        room = size if each.ledger_bytes is None else each.slice_bytes - each.believed_bytes
+        found[allocation_id] = max(0, size - room)
+    return found
+
+
 def next_charge(charged_bytes: int, steady_bytes: int) -> int:
     """Returns what is to be charged from now on: the same where it has hardly changed."""
     step = max(2 * MIB, charged_bytes // _STEP_PART)

@@ -6,8 +6,9 @@ to (`process_attribution`):
 
 * a container's steady excess (`unaccounted_memory`) is charged: it goes into `limits`, and back to
   zero when it goes;
-* a process of a container that its ledger does not know *bypasses* its slice; one that belongs to
-  no allocation is *foreign*. Both are told of, in log, metrics, Events and ``/v1/state``;
+* a process of a container that its ledger does not know *bypasses* its slice, and so do the largest
+  ones of a container that holds more than its slice ever was, whatever its ledger says; one that
+  belongs to no allocation is *foreign*. All are told of, in log, metrics, Events and ``/v1/state``;
 * a container that makes its `usage` unreadable, steadily, is *damaged*: told of the same way, and
   its processes on GPUs count as bypassing, since nothing accounts for them;
 * by the policy ``terminate`` a bypassing process is ended, if its mounts name the container, or its
@@ -36,7 +37,7 @@ from .comparison import Charges, ComparedAllocation, MemoryComparison
 from .nvml_processes import GpuReading, read_gpus
 from .pid_visibility import PidVisibility, has_own_pid_namespace
 from .process_attribution import ProcessAttribution
-from .report import Ration, SeenProcess, WatchFindings
+from .report import ChargedMemory, Ration, SeenProcess, WatchFindings
 from .telling import say_bypassing, say_charge, say_damaged, say_foreign, say_killed
 from .unaccounted_memory import Steady
 
@@ -243,6 +244,11 @@ class MemoryWatch:
             bypassing=tuple(check.bypassing),
             foreign=tuple(check.foreign),
             damaged=tuple(check.damaged),
+            charged=tuple(
+                ChargedMemory(uuid, each, check.watched[each].allocation.owner, size)
+                for (each, uuid), size in check.charges.items()
+                if size
+            ),
             ended=self._ended,
         )
 

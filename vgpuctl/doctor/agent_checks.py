@@ -229,27 +229,39 @@ def watch(report: AgentReport) -> list[Finding]:
                 "delete its pod, or have its processes ended (watch: {unaccounted: terminate})",
             )
         )
-    for each in seen.bypassing:
+    for process in seen.bypassing:
         found.append(
             warn(
                 "watch",
-                f"{_process(each)} {each.how}, in {each.owner} (allocation {each.allocation})",
+                f"{_process(process)} {process.how}, in {process.owner} "
+                f"(allocation {process.allocation})",
                 "see why its program avoids the shim, or have such processes ended "
                 "(watch: {unaccounted: terminate})",
             )
         )
-    for each in seen.foreign:
+    for process in seen.foreign:
         found.append(
             warn(
                 "watch",
-                f"{_process(each)} and belongs to no allocation",
+                f"{_process(process)} and belongs to no allocation",
                 "end it, or take the GPU out of sharing.fractional",
             )
         )
+    named = {(each.allocation, each.gpu) for each in seen.bypassing}
+    for each in seen.charged:
+        if (each.allocation, each.gpu) not in named:  # which of its processes it is, is not told
+            found.append(
+                warn(
+                    "watch",
+                    f"processes of {each.owner} hold {format_size(each.memory_bytes)} of GPU "
+                    f"{each.gpu} that the shim does not count (allocation {each.allocation})",
+                    "nothing: it is charged to their slice; see which program avoids the shim",
+                )
+            )
     left_out = seen.bypassing_count + seen.foreign_count - len(seen.bypassing) - len(seen.foreign)
     if left_out > 0:
         found.append(warn("watch", f"{left_out} more processes like these", "see the metrics"))
-    left_out = seen.damaged_count - len(seen.damaged)
+    left_out = seen.damaged_count - len(seen.damaged) + seen.charged_count - len(seen.charged)
     if left_out > 0:
         found.append(warn("watch", f"{left_out} more containers like these", "see the metrics"))
     return found

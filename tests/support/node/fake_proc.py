@@ -25,12 +25,12 @@ class FakeProc:
     def put(  # noqa: PLR0913 - a file for each
         self, pid: int, *, start: int = 1000, state: str = "S", command: str = "worker",
         cgroup: str = "/", mounts: str = "", maps: str = "", inner_pid: int | None = None,
-        tells_namespace: bool = False, parent: int = 1,
+        tells_namespace: bool = False, parent: int = 1, flags: int = 0,
     ) -> None:  # fmt: skip
         """Makes a process, or makes it another."""
         directory = self.path / str(pid)
         directory.mkdir(parents=True, exist_ok=True)
-        rest = " ".join([str(parent), *["0"] * 17])
+        rest = " ".join([str(parent), *["0"] * 4, str(flags), *["0"] * 12])
         inner = pid if inner_pid is None else inner_pid
         (directory / "stat").write_text(f"{pid} ({command}) {state} {rest} {start} 0 0\n")
         (directory / "status").write_text(f"Name:\tx\nNSpid:\t{pid}\t{inner}\n")

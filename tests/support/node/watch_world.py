@@ -106,8 +106,8 @@ class WatchWorld:
     def note_sizes(self, found: Sequence[MeasuredSizes]) -> None:
         self.sizes.extend(found)
 
-    def add(self, name: str = "a", limit_bytes: int = 8 * GIB) -> None:
-        limits = ContainerLimits(name, Family.VGPU, (DeviceLimit(GPU, limit_bytes),))
+    def add(self, name: str = "a", limit_bytes: int = 8 * GIB, gpu: str = GPU) -> None:
+        limits = ContainerLimits(name, Family.VGPU, (DeviceLimit(gpu, limit_bytes),))
         create(self.allocations / name, limits)
         self.slices[name] = limits, limits
 

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from deviceplugin.pages.state import (
     AgentReport,
     ReportedAgent,
+    ReportedCharge,
     ReportedConfig,
     ReportedInjection,
     ReportedProcess,
@@ -293,15 +294,24 @@ def test_what_uses_a_gpu_without_the_shim_is_a_warning() -> None:
         foreign_count=1,
         bypassing=(ReportedProcess("GPU-0", 7, "x", 2 << 30, "a1", "ns/pod/c"),),
         foreign=(ReportedProcess("GPU-0", 8, "y"),),
+        charged_count=2,
+        charged=(
+            ReportedCharge("GPU-0", "a1", "ns/pod/c", 2 << 30),  # its process is named
+            ReportedCharge("GPU-0", "a2", "ns/other/c", 3 << 30),
+        ),
     )
 
     findings = agent_checks.watch(replace(report(), watch=seen))
 
-    assert levels(findings) == [WARN] * 4
+    assert levels(findings) == [WARN] * 5
     assert [finding.message for finding in findings] == [
         "processes that avoid the shim are not seen: no pids",
         "process 7 (x) uses 2 GiB of GPU GPU-0 without the shim, in ns/pod/c (allocation a1)",
         "process 8 (y) uses memory of GPU GPU-0 and belongs to no allocation",
+        (
+            "processes of ns/other/c hold 3 GiB of GPU GPU-0 that the shim does not count "
+            "(allocation a2)"
+        ),
         "2 more processes like these",
     ]
 

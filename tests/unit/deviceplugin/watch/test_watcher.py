@@ -27,6 +27,7 @@ from support.node.watch_world import (
     WatchWorld,
 )
 
+PF_EXITING = 4
 OWNER = Owner("ns", "pod-a", "c")
 
 
@@ -193,6 +194,45 @@ def test_a_process_whose_cgroup_is_gone_disturbs_nobody(world: WatchWorld) -> No
 
     assert world.messages == []
     assert world.watch.findings.problem == ""
+
+
+def test_a_process_that_is_ending_disturbs_nobody(world: WatchWorld) -> None:
+    """The lock in its ledger goes first, and a driver may take seconds to free its memory."""
+    world.put(KNOWN, 4 * GIB, flags=PF_EXITING)
+
+    world.look(10)
+
+    assert world.messages == []
+
+
+def test_of_a_container_beyond_its_slice_the_largest_processes_bypass(world: WatchWorld) -> None:
+    """However its ledger reads: here it knows all of them, and nothing of what they hold."""
+    pids = range(KNOWN, KNOWN + 4)
+    for pid, size in zip(pids, (6 * GIB, GIB, 5 * GIB, 2 * GIB), strict=True):
+        world.put(pid, size)
+    world.write_ledger(0, *pids)
+
+    world.look(6)
+
+    assert [each.memory_bytes for each in world.watch.findings.bypassing] == [6 * GIB]
+    assert "more than its slice" in world.watch.findings.bypassing[0].how
+    world.put(KNOWN + 3, 9 * GIB)
+    world.look(6)
+    assert [each.memory_bytes for each in world.watch.findings.bypassing] == [9 * GIB, 6 * GIB]
+
+
+def test_what_a_forged_ledger_hides_within_the_slice_is_charged_and_no_more(
+    world: WatchWorld,
+) -> None:
+    world.put(KNOWN, 8 * GIB)
+    world.write_ledger(0, KNOWN)
+
+    world.look(6)
+
+    assert world.charged() > 7 * GIB
+    assert not world.watch.findings.bypassing
+    (charge,) = world.watch.findings.shown().charged
+    assert (charge.gpu, charge.allocation, charge.memory_bytes) == (GPU, "a", world.charged())
 
 
 def test_a_process_on_a_gpu_of_which_it_has_no_slice_bypasses(world: WatchWorld) -> None:
