@@ -60,6 +60,7 @@ from deviceplugin.store.checkpoint import Checkpoint
 from deviceplugin.store.event_file import EventFile, events_page
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
+from deviceplugin.store.slice_peaks import SlicePeaks
 from deviceplugin.watch.nvml_processes import read_gpus
 from deviceplugin.watch.pid_visibility import sees_node_pids
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
@@ -240,6 +241,7 @@ class _Agent:
                 settings.run_dir / "allocations", RecordedPods(self.record.read).read
             ),
             self.life.first.config.watch,
+            SlicePeaks(settings.state_dir),
             partial(read_gpus, calls=memory_calls),
             turned=self.beats.of("processes on GPUs"),
             mps_daemons=lambda: {uuid: each.daemon for uuid, each in self.mps.states().items()},

@@ -14,7 +14,8 @@ from .errors import VgpuError, naming
 #: What the names in a directory of ours begin with, up to the first dot.
 _OURS = frozenset({
     "accepted-config", "agent", "allocations", "arbiters", "checkpoint", "events", "learnt-sizes",
-    "lib", "lost+found", "mps", "node-label", "owners", "pod-labels", "run-dir", "run-mps", "spare",
+    "lib", "lost+found", "mps", "node-label", "owners", "pod-labels", "run-dir", "run-mps",
+    "slice-peaks", "spare",
 })  # fmt: skip
 _ROOT = 0
 

@@ -151,7 +151,7 @@ class MemoryComparison:
         """Returns the unaccounted memory of each container now, in doubt the least of some, and
         what of it is beyond its slice."""
         held = self._held(uuid, reading, mine, ledgers)
-        excess = excess_bytes(held, reading.used_bytes)
+        excess = excess_bytes(held, self._used(reading))
         beyond = beyond_slice_bytes(held, excess)
         for _ in range(_READ_AGAIN):
             if not any(excess.values()) or self._pause(_READ_AGAIN_S):
@@ -162,11 +162,18 @@ class MemoryComparison:
             fresh = {each: self._ledger(each) for each, size in excess.items() if size}
             ledgers |= {each: _larger(ledgers[each], fresh[each]) for each in fresh}
             held = self._held(uuid, again, mine, ledgers)
-            less = excess_bytes(held, again.used_bytes)
+            less = excess_bytes(held, self._used(again))
             excess = _least(excess, less)
             beyond = _least(beyond, beyond_slice_bytes(held, less))
             ledgers |= fresh
         return excess, beyond
+
+    def _used(self, reading: GpuReading) -> int | None:
+        """Returns what the GPU has in use, but for what processes have left that are ending."""
+        if reading.used_bytes is None:
+            return None
+        left = sum(size or 0 for pid, size in reading.memory_bytes.items() if pid not in self.found)
+        return max(0, reading.used_bytes - left)
 
     def _charge(self, uuid: str, excess: Mapping[str, int]) -> None:
         """Notes the unaccounted memory of each container, and what it is charged for that."""

@@ -30,6 +30,7 @@ from deviceplugin.log import LOGGER, event
 from deviceplugin.model.agent_config import WatchPolicy
 from deviceplugin.model.notices import EventReason, node_notice
 from deviceplugin.policy.limits.learnt_sizes import MeasuredSizes
+from deviceplugin.store.slice_peaks import SlicePeaks
 from libvgpu.errors import VgpuError
 
 from . import procfs
@@ -78,6 +79,7 @@ class MemoryWatch:
         node: WatchedNode,
         attribution: ProcessAttribution,
         policy: WatchPolicy,
+        peaks: SlicePeaks,
         read: Callable[[Sequence[str]], Mapping[str, GpuReading]] = read_gpus,
         clock: Callable[[], float] = runtime.monotonic,
         turned: Callable[[], None] = lambda: None,
@@ -89,6 +91,7 @@ class MemoryWatch:
             node: whose processes are watched.
             attribution: finds the container of a process.
             policy: what to do about a process that bypasses the shim.
+            peaks: the most that slices were.
             read: asks NVML.
             clock: seconds, never back.
             turned: called each time the watch comes round.
@@ -97,11 +100,10 @@ class MemoryWatch:
         self._turned, self._mps_daemons = turned, mps_daemons
         self.policy = policy
         self.findings = WatchFindings(policy=policy)
-        self._node, self._attribution = node, attribution
+        self._node, self._attribution, self._peaks = node, attribution, peaks
         self._read, self._clock = read, clock
         self._steady, self._ration = Steady(), Ration()
         self._blindness = PidVisibility(has_own_pid_namespace())
-        self._most: dict[tuple[str, str], int] = {}
         self._ended = 0
         self._dying: set[tuple[int, int]] = set()
         self._stop = runtime.event()
@@ -152,13 +154,13 @@ class MemoryWatch:
                 {(a, d.uuid): 0 for a, w in watched.items() for d in w.limits.devices}, watched
             )
             return False
-        self._remember_slices(watched)
+        self._note_peaks(watched)
         check = MemoryComparison(
             self._mps_daemons(),
             watched,
             found,
             self._steady,
-            self._most,
+            self._peaks.most_bytes,
             self._clock(),
             lambda uuid: self._read((uuid,)).get(uuid),
             self._stop.wait,
@@ -169,16 +171,14 @@ class MemoryWatch:
         self._finish(check)
         return bool(pids)
 
-    def _remember_slices(self, watched: Mapping[str, ComparedAllocation]) -> None:
+    def _note_peaks(self, watched: Mapping[str, ComparedAllocation]) -> None:
         """Notes the most that each slice was: who was lowered may hold more for a while."""
-        most = {}
+        asked, limits = {}, {}
         for allocation_id, each in watched.items():
-            for asked, limit in zip(each.asked.devices, each.limits.devices, strict=True):
-                key = allocation_id, limit.uuid
-                most[key] = max(
-                    self._most.get(key, 0), asked.memory_limit_bytes, limit.memory_limit_bytes
-                )
-        self._most = most
+            for was, now in zip(each.asked.devices, each.limits.devices, strict=True):
+                asked[allocation_id, now.uuid] = was.memory_limit_bytes
+                limits[allocation_id, now.uuid] = now.memory_limit_bytes
+        self._peaks.note(asked, limits)
 
     def _finish(self, check: MemoryComparison) -> None:
         self._steady.keep(check.keys)

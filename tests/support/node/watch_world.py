@@ -15,6 +15,7 @@ from deviceplugin.model.agent_config import WatchPolicy
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.notices import Notice
 from deviceplugin.policy.limits.learnt_sizes import MeasuredSizes
+from deviceplugin.store.slice_peaks import SlicePeaks
 from deviceplugin.watch import process_attribution, procfs, watcher
 from deviceplugin.watch.comparison import Charges, ComparedAllocation
 from deviceplugin.watch.nvml_processes import GpuReading
@@ -68,6 +69,7 @@ class WatchWorld:
             self,
             ProcessAttribution(self.allocations, lambda: pods, self.proc.path),
             WatchPolicy.REPORT,
+            SlicePeaks(path),
             self.read,
             lambda: self.now_s,
             mps_daemons=lambda: self.mps_daemons,

@@ -235,6 +235,31 @@ def test_what_a_forged_ledger_hides_within_the_slice_is_charged_and_no_more(
     assert (charge.gpu, charge.allocation, charge.memory_bytes) == (GPU, "a", world.charged())
 
 
+def test_processes_that_take_turns_are_charged(world: WatchWorld) -> None:
+    for number in range(6):
+        world.memory.clear()
+        world.put(STRAY + number, GIB, start=2000 + number)
+        world.look(1)
+
+    assert world.charged() == GIB
+    assert not world.watch.findings.bypassing
+
+
+def test_what_shared_memory_is_counted_twice_next_to_a_process_that_ends_is_no_excess(
+    world: WatchWorld,
+) -> None:
+    world.write_ledger(2 * GIB, KNOWN, KNOWN + 20)
+    world.put(KNOWN, 2 * GIB)
+    world.put(KNOWN + 20, 2 * GIB)
+    world.put(STRAY, 3 * GIB, flags=PF_EXITING)
+    world.used_bytes = 5 * GIB
+    world.tell_nvml()
+
+    world.look(6)
+
+    assert world.charged() == 0
+
+
 def test_a_process_on_a_gpu_of_which_it_has_no_slice_bypasses(world: WatchWorld) -> None:
     world.gpus.append(OTHER_GPU)
     world.write_ledger(GIB, KNOWN)
