@@ -1,7 +1,8 @@
 """Each way around the shim that we know of is named and, by policy, ended within 5 s.
 
 A way is a real process on the simulated GPU, in the container of a slice. Next to it are an honest
-process in the same container and one in another; neither is accused or ended.
+process in the same container and one in another; neither is accused or ended. To the watch, a
+program of another C library and one that calls the kernel driver itself are static programs.
 """
 
 import os
@@ -168,9 +169,9 @@ def totals_zeroed(world: Ways) -> None:
 
 
 WAYS: dict[str, tuple[Callable[[Ways], object], EventReason, str]] = {
-    "the preload unset": (lambda w: w.with_driver("plain", shim=False), BYPASSED, WITHOUT),
+    "no preload": (lambda w: w.with_driver("plain", shim=False), BYPASSED, WITHOUT),
     "vfork and exec with a cleaned environment": (cleaned_environment, BYPASSED, WITHOUT),
-    "a static program": (lambda w: w.raw(), BYPASSED, WITHOUT),
+    "a static program: musl, raw calls": (lambda w: w.raw(), BYPASSED, WITHOUT),
     "dlmopen": (lambda w: w.with_driver("dlmopen"), BYPASSED, WITHOUT),
     "RTLD_DEEPBIND": (lambda w: w.with_driver("deepbind"), BYPASSED, WITHOUT),
     "a copied loader": (copied_loader, BYPASSED, WITHOUT),
@@ -180,7 +181,7 @@ WAYS: dict[str, tuple[Callable[[Ways], object], EventReason, str]] = {
     "a user namespace": (lambda w: w.raw("user-namespace"), BYPASSED, WITHOUT),
     "a PID namespace": (lambda w: w.raw(before=PROC_ABOVE), BYPASSED, WITHOUT),
     "a time namespace": (lambda w: w.raw(before=["unshare", "-T"]), BYPASSED, WITHOUT),
-    "another user": (lambda w: w.raw("uid"), BYPASSED, WITHOUT),
+    "setuid": (lambda w: w.raw("uid"), BYPASSED, WITHOUT),
     "a traced process": (lambda w: w.raw("traced"), BYPASSED, WITHOUT),
     "a child": (lambda w: w.raw("child"), BYPASSED, WITHOUT),
     "a child that outlives its parent": (lambda w: w.raw("daemon"), BYPASSED, WITHOUT),
