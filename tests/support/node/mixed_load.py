@@ -226,9 +226,10 @@ class MixedLoad:
         end_s = self.now_s + seconds
         is_active = False
         while self.now_s < end_s:
-            if self.chance.random() < 1 / 200:
+            if self.chance.random() < 1 / 120:
                 self.now_s += self.chance.uniform(1, 30)  # the agent is away
-                self._edit(self.chance.choice(self.containers))
+                for each in self.containers:
+                    self._edit(each)
                 self.restart()
             pause_s = ACTIVE_S if is_active else IDLE_S
             for each in self.containers:

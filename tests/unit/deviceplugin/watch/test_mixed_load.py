@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deviceplugin.store.slice_peaks import SlicePeaks
 from deviceplugin.watch import procfs, unaccounted_memory
 from support import IS_LONG
 from support.node import mixed_load
@@ -41,7 +42,7 @@ FAULTS: dict[str, Callable[[pytest.MonkeyPatch], object]] = {
 }
 
 
-class _Forgetful(mixed_load.SlicePeaks):
+class _Forgetful(SlicePeaks):
     def _save(self, raised: object) -> None:
         """Keeps nothing."""
 
