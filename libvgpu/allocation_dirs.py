@@ -2,7 +2,7 @@
 
 ``<run-dir>/allocations/<allocation-id>/`` holds `limits`, `usage`, `lock` (region.py) and
 ``meta.json``, which tells people whose it is. ``meta.json`` is replaced by rename and written last,
-so a directory without one is half made and not listed.
+so a directory without one, or with an empty one, is half made and not listed.
 """
 
 import json
@@ -12,10 +12,14 @@ import stat
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from .errors import RegionError, RegionUnknownError, UsageError
+from .errors import RegionError, RegionUnknownError, UsageError, naming
 from .region_files import calls_for
 
 META = "meta.json"
+_SPARE_META = "meta.json.new"
+#: Enough for what the agent writes.
+_META_BYTES = 4096
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +106,42 @@ def allocation_directory(run_dir: Path, allocation_id: str) -> Path:
     return run_dir / "allocations" / allocation_id
 
 
+def make_room(directory: Path) -> None:
+    """Makes sure that `write_meta` needs no further room in a new directory.
+
+    Raises:
+        OSError: there is none.
+    """
+    for path in (directory / META, directory / _SPARE_META):
+        with naming(path), open(path, "xb") as file:
+            os.posix_fallocate(file.fileno(), 0, _META_BYTES)
+
+
 def write_meta(directory: Path, meta: AllocationMeta) -> None:
-    """Writes ``meta.json`` so that a reader sees the old or the new one whole."""
-    path = f"{directory}/{META}"
+    """Writes ``meta.json`` so that a reader sees the old or the new one whole.
+
+    Two files change places, so neither loses its room to a container that fills the file system.
+    """
+    path, spare = f"{directory}/{META}", f"{directory}/{_SPARE_META}"
     values = {name: getattr(meta, name) for name in _FIELDS}
-    with open(f"{path}.new", "wb", buffering=0) as file:
-        file.write(json.dumps(values).encode() + b"\n")
-    os.replace(f"{path}.new", path)
+    text = json.dumps(values).encode() + b"\n"
+    descriptor = os.open(spare, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    with open(descriptor, "wb", buffering=0) as file:
+        file.write(text.ljust(os.fstat(descriptor).st_size))
+    if os.path.exists(path):
+        _exchange(spare, path)
+    else:
+        os.replace(spare, path)
+
+
+def _exchange(one: str, other: str) -> None:
+    """Has two files change names; where that cannot be, the first replaces the second."""
+    import ctypes  # takes as long as all else that a reader of these files imports
+
+    libc = ctypes.CDLL(None)
+    names = (_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other))
+    if not hasattr(libc, "renameat2") or libc.renameat2(*names, _RENAME_EXCHANGE) != 0:
+        os.replace(one, other)
 
 
 def read_meta(directory: Path) -> AllocationMeta:

@@ -2,7 +2,8 @@
 
 `usage` may be written by its container, so a hostile one can fill the run directory's file system.
 The next pod must be admitted all the same: it takes a set that was made beforehand and needs no new
-room. A set's ``reserve`` is given up when it is taken; that leaves room for ``meta.json``.
+room, nor does its ``meta.json`` (`allocation_dirs.make_room`). No room is ever given up and taken
+again, since a container that goes on filling would be faster.
 
 Sets are for one GPU, as almost every slice is; a few are for as many as the node has, and are cut
 to what a slice of several needs. `make` is called under the agent's lock, `fill` from the agent's
@@ -12,13 +13,12 @@ loop; they meet in the lists of sets alone, whose `append` and `pop` are atomic.
 import logging
 import os
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 from deviceplugin import runtime
 from deviceplugin.log import event
-from libvgpu import region
-from libvgpu.errors import RegionError, naming
+from libvgpu import allocation_dirs, region
+from libvgpu.errors import RegionError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 
 from .container_labels import ContainerLabels
@@ -27,7 +27,6 @@ COUNT = 110  # as many pods as a kubelet admits by default
 LARGE_COUNT = 2  # those for several GPUs take much more room
 _LARGE = "large-"
 _MADE_AT_ONCE = 8  # a few milliseconds of the agent's loop
-_RESERVE_BYTES = 8 << 10
 _NOBODY = ContainerLimits("spare", Family.VGPU, (DeviceLimit("none", 0),))
 
 
@@ -56,7 +55,8 @@ class SpareFiles:
         self._is_full = False
 
     def prepare(self) -> None:
-        """Finds the sets of the agent before; half-made ones are removed.
+        """Finds the sets of the agent before; half-made ones are removed, and those of a version
+        that gave them no room for ``meta.json``.
 
         Raises:
             OSError: the directory cannot be made.
@@ -64,7 +64,7 @@ class SpareFiles:
         self._root.mkdir(mode=0o700, exist_ok=True)
         self._ready, self._large = [], []
         for entry in self._root.iterdir():
-            if entry.name.startswith("new-"):
+            if entry.name.startswith("new-") or not (entry / allocation_dirs.META).exists():
                 shutil.rmtree(entry, ignore_errors=True)
             elif entry.name.startswith(_LARGE):
                 self._large.append(entry)
@@ -87,9 +87,7 @@ class SpareFiles:
             new, ready = self._root / f"new-{name}", self._root / name
             try:
                 region.create(new, _NOBODY, device_capacity=capacity)
-                reserve = new / "reserve"
-                with naming(reserve), open(reserve, "wb") as file:
-                    os.posix_fallocate(file.fileno(), 0, _RESERVE_BYTES)
+                allocation_dirs.make_room(new)
                 self._labels.mark(new)
                 new.rename(ready)
             except (RegionError, OSError) as error:
@@ -122,8 +120,6 @@ class SpareFiles:
             try:
                 os.rename(spare, taken)
                 region.renew(taken, limits)
-                with suppress(FileNotFoundError):
-                    os.unlink(f"{taken}/reserve")
                 return taken
             except (RegionError, OSError):
                 shutil.rmtree(taken, ignore_errors=True)

@@ -6,6 +6,7 @@ import pytest
 
 from deviceplugin.store.spare_files import SpareFiles
 from libvgpu import region
+from libvgpu.allocation_dirs import AllocationMeta, read_meta, write_meta
 from libvgpu.errors import RegionError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 
@@ -33,13 +34,40 @@ def test_a_set_becomes_a_containers_files_without_new_room(
         full.setattr(region, "create", no_room)
         made = spare.make(LIMITS)
 
-    assert sorted(p.name for p in made.iterdir()) == ["limits", "lock", "ring", "usage"]
+    room = ["meta.json", "meta.json.new"]
+    assert sorted(p.name for p in made.iterdir()) == ["limits", "lock", *room, "ring", "usage"]
     assert region.read_limits(made).limits == LIMITS
     fresh = tmp_path / "fresh"
     region.create(fresh, LIMITS)
     for name in ("limits", "usage"):
         assert (made / name).read_bytes() == (fresh / name).read_bytes()
         assert (made / name).stat().st_mode == (fresh / name).stat().st_mode
+
+
+def test_whose_a_set_is_takes_no_new_room_and_gives_none_up(spare: SpareFiles) -> None:
+    made = spare.make(LIMITS)
+    files = {(p.stat().st_ino, p.stat().st_blocks) for p in made.glob("meta*")}
+    assert len(files) == 2
+
+    for pod in ("first", "second", "third"):
+        meta = AllocationMeta("abc", "mps", "kubelet", 1.5, pod=pod)
+        write_meta(made, meta)
+        assert read_meta(made) == meta
+        assert {(p.stat().st_ino, p.stat().st_blocks) for p in made.glob("meta*")} == files
+
+
+def test_a_set_of_a_version_that_made_no_room_is_made_again(
+    spare: SpareFiles, tmp_path: Path
+) -> None:
+    old = next((tmp_path / "spare").iterdir())
+    (old / "meta.json").unlink()
+
+    again = SpareFiles(tmp_path, count=3)
+    again.prepare()
+    again.fill()
+
+    assert not old.exists()
+    assert len([*(tmp_path / "spare").iterdir()]) == 3
 
 
 def made_without_room(spare: SpareFiles, patch: pytest.MonkeyPatch) -> int:
@@ -100,7 +128,8 @@ def test_a_set_for_all_gpus_becomes_the_files_of_some_without_new_room(
     monkeypatch.setattr(region, "create", no_room)
     made = again.make(some)
 
-    assert {p.name: p.lstat().st_size for p in made.iterdir()} == {
+    files = [p for p in made.iterdir() if not p.name.startswith("meta")]
+    assert {p.name: p.lstat().st_size for p in files} == {
         p.name: p.lstat().st_size for p in fresh.iterdir()
     }
     for name in ("limits", "usage"):
