@@ -21,6 +21,8 @@ from .mounts import MountedPart, holders, place_of, read_mounts
 
 #: What the init container of the chart mounts the run directory's tmpfs as.
 OUR_SOURCE = "vgpu"
+#: What the runner of MPS mounts pipe directories as (`mps.pipe_mount`).
+PIPE_SOURCE = "vgpu-mps"
 _MOST_LAYERS = 8
 _CLONE_NEWNS = 0x00020000
 _UMOUNT_NOFOLLOW = 8
@@ -90,6 +92,8 @@ def clean(
     mounts = read_mounts(proc / "1")
     _check_unused(directories, proc, mounts)
     removed = []
+    for pipe in _pipes(mounts, directories):
+        (unmount or _unmount)(pipe)
     layers = [mount for mount in mounts if mount.point == PurePosixPath(directories.run)]
     for _ in layers[:_MOST_LAYERS]:
         (unmount or _unmount)(directories.run)
@@ -119,7 +123,8 @@ def _check_unused(directories: HostDirectories, proc: Path, mounts: list[Mounted
                 f"{directories.run} is a file system that the chart did not mount ({mount.kind} "
                 f"of {mount.source})"
             )
-        if not at_run and any(mount.point.is_relative_to(directory) for directory in ours):
+        is_other = not at_run and (mount.kind, mount.source) != ("tmpfs", PIPE_SOURCE)
+        if is_other and any(mount.point.is_relative_to(directory) for directory in ours):
             raise HostInUse(f"something else is mounted at {mount.point}")
     places = [place_of(directory, mounts) for directory in ours]
     for pid, point in holders(proc, places):
@@ -128,6 +133,17 @@ def _check_unused(directories: HostDirectories, proc: Path, mounts: list[Mounted
         owner = allocation.meta.owner_pid
         if owner and (proc / str(owner)).exists():
             raise HostInUse(f"process {owner} ({_name(proc, owner)}) runs under `vgpuctl run`")
+
+
+def _pipes(mounts: list[MountedPart], directories: HostDirectories) -> list[Path]:
+    """Returns where the pipe directories of daemons are mounted."""
+    roots = [each for each in (directories.run, directories.mps_root) if each]
+    return [
+        Path(mount.point)
+        for mount in mounts
+        if (mount.kind, mount.source) == ("tmpfs", PIPE_SOURCE)
+        and any(mount.point.is_relative_to(root) for root in roots)
+    ]
 
 
 def _name(proc: Path, pid: int) -> str:

@@ -3,7 +3,8 @@
 Nothing here starts or owns a daemon (`daemon` does): whoever answers in
 ``<run-dir>/mps/<GPU-UUID>/pipe`` is the daemon of that GPU. Root in a container reaches that
 directory: it may have put anything there. So an answer is text that may be wrong, it may not come,
-and a link is not followed, which might lead to another GPU's daemon.
+and a link is not followed, which might lead to another GPU's daemon: the mount follows none
+(`pipe_mount`), and where there is no such mount, it is looked for before each question.
 """
 
 import os

@@ -9,6 +9,7 @@ only while nobody has a slice of the GPU, or where it is gone: then no path lead
 A pod that does not mount the node's directory would make one of its own, which no container finds,
 so the root is held against what the node's first process sees.
 
+Where the run directory is a mount, the pipe directory gets a file system of its own (`pipe_mount`).
 Made by the thread of the GPU's worker alone; no container can write above ``pipe``.
 """
 
@@ -20,6 +21,8 @@ from pathlib import Path
 from deviceplugin.cdi.trees import NodeRoot, node_root
 from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.errors import MpsError
+
+from . import pipe_mount
 
 _MODE = 0o755  # clients of any user come in through a bind mount
 _OWN_MODE = 0o700  # and nobody else, as below the run directory
@@ -42,7 +45,7 @@ class DaemonHome:
             root: absolute, where it is to be; empty for the run directory.
             node: the node's root; None: where that is known to be.
         """
-        self._node = node
+        self._node, self._run_dir = node, run_dir
         self.pipe = pipe_directory(run_dir, uuid)
         self._path = self.pipe.parent
         self.log = self._path / "log"
@@ -79,8 +82,12 @@ class DaemonHome:
         if target and not os.path.lexists(self._path):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._path.symlink_to(target)
+        is_nobodys = may_move or not self.pipe.exists()
         for directory in (self.pipe, self.log):
             directory.mkdir(parents=True, exist_ok=True)
+        if is_nobodys and not os.listdir(self.pipe):  # else somebody's daemon may be there
+            pipe_mount.mount(self.pipe, self._run_dir)
+        for directory in (self.pipe, self.log):
             directory.chmod(_MODE)
 
     def _make_target(self, target: str) -> None:
@@ -107,6 +114,7 @@ class DaemonHome:
         return bool(self.leads_to()) and not self._path.exists()
 
     def _remove(self) -> None:
+        pipe_mount.unmount(self.pipe)
         target = self.leads_to()
         if not target:
             shutil.rmtree(self._path)

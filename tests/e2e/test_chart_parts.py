@@ -189,14 +189,15 @@ def test_both_charts_run_where_the_operators_plugin_does_not() -> None:
 
 def test_both_pods_mount_the_mps_root_and_are_told_of_it() -> None:
     found = install.objects("--set", "dirs.mpsRoot=/run/nvidia/mps")
-    for name in ("vgpu-agent", "vgpu-mps"):
+    # A file system that is mounted there later is seen, as it is by containers that start. The
+    # runner itself mounts pipe directories.
+    for name, propagation in (("vgpu-agent", "HostToContainer"), ("vgpu-mps", "Bidirectional")):
         spec = pod(found, name)
         (container,) = spec["containers"]
         assert "--mps-root=/run/nvidia/mps" in container["args"]
         (mount,) = (m for m in container["volumeMounts"] if m["name"] == "mps-root")
         assert mount["mountPath"] == "/run/nvidia/mps"
-        # A file system that is mounted there later is seen, as it is by containers that start.
-        assert mount["mountPropagation"] == "HostToContainer"
+        assert mount["mountPropagation"] == propagation
         (volume,) = (v for v in spec["volumes"] if v["name"] == "mps-root")
         assert volume["hostPath"]["path"] == "/run/nvidia/mps"
 

@@ -154,20 +154,21 @@ spec:
 {{- end }}
 {{- end }}
 
-{{/* Where both DaemonSets see the run directory, and what else lies on the node. */}}
+{{/* Where both DaemonSets see the run directory, and what else lies on the node: `root`, and the
+     `propagation` of mounts. */}}
 {{- define "vgpu.run-mounts" -}}
 - name: run
-  mountPath: {{ .Values.dirs.run }}
-  mountPropagation: HostToContainer
-{{- with .Values.dirs.mpsRoot }}
+  mountPath: {{ .root.Values.dirs.run }}
+  mountPropagation: {{ .propagation }}
+{{- with .root.Values.dirs.mpsRoot }}
 # Links in the run directory lead here, so it is the same path as on the node.
 - name: mps-root
   mountPath: {{ . }}
-  mountPropagation: HostToContainer
+  mountPropagation: {{ $.propagation }}
 {{- end }}
-{{- with .Values.dirs.driver }}
+{{- with .root.Values.dirs.driver }}
 - name: driver
-  mountPath: {{ include "vgpu.driver-path" $ }}
+  mountPath: {{ include "vgpu.driver-path" $.root }}
   readOnly: true
 {{- end }}
 {{- end }}

@@ -116,6 +116,20 @@ def test_a_program_under_vgpuctl_run_keeps_all(host: Host) -> None:
     assert host.dirs.run in host.clean()
 
 
+def test_file_systems_of_pipe_directories_go_first(host: Host) -> None:
+    pipe = host.dirs.run / "mps/GPU-1/pipe"
+    elsewhere = host.base / "run/mps/GPU-2/pipe"
+    host.node_mounts(
+        f"3 2 0:9 / {pipe} rw shared:6 - tmpfs vgpu-mps rw",
+        f"4 1 0:10 / {elsewhere} rw shared:7 - tmpfs vgpu-mps rw",
+        "5 1 0:11 / /somewhere/else rw - tmpfs vgpu-mps rw",
+    )
+
+    host.clean()
+
+    assert host.unmounted == [pipe, elsewhere, host.dirs.run]
+
+
 def test_what_somebody_else_mounted_is_not_touched(host: Host) -> None:
     host.node_mounts(f"3 1 0:9 / {host.dirs.state}/cache rw - nfs server:/x rw")
     with pytest.raises(HostInUse, match=f"something else is mounted at {host.dirs.state}/cache"):

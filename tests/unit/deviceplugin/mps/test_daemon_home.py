@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.cdi.trees import NodeRoot, Tree
+from deviceplugin.mps import pipe_mount
 from deviceplugin.mps.daemon_home import DaemonHome
 from libvgpu.errors import MpsError
 
@@ -30,6 +31,24 @@ def test_without_a_root_it_is_below_the_run_directory(run_dir: Path) -> None:
     assert home.log.is_dir()
     assert not home.pipe.parent.is_symlink()
     assert not home.is_elsewhere()
+
+
+def test_a_directory_that_nobody_has_gets_a_file_system_of_its_own(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mounted: list[Path] = []
+    monkeypatch.setattr(pipe_mount, "mount", lambda pipe, run: mounted.append(pipe))
+    home = DaemonHome(run_dir, UUID)
+
+    home.make(may_move=False)
+    assert mounted == [home.pipe]  # it is new
+    home.make(may_move=False)  # containers may have it
+    (home.pipe / "control").touch()
+    home.make(may_move=True)  # somebody may answer there
+    assert mounted == [home.pipe]
+    (home.pipe / "control").unlink()
+    home.make(may_move=True)
+    assert mounted == [home.pipe] * 2
 
 
 def test_with_a_root_the_same_path_leads_there(run_dir: Path, root: Path) -> None:
