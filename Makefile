@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 unexport PYTHONHOME PYTHONPATH PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo quick coverage test bench-check test-gpu e2e e2e-node node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
+.PHONY: help setup build demo quick coverage test hostile bench-check test-gpu e2e e2e-node node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -94,8 +94,11 @@ coverage: build $(TESTS)  ## run quick's tests, and say what they cover of each 
 	@PYTHONPATH=tests:. $(BIN)/python -m support.room_coverage $(if $(RAISE),--raise)
 
 test: build $(TESTS) $(CLIENTS)  ## run all tests (no GPU, no root and no network needed), or those of a room: T=deviceplugin/policy
-	@$(PYTEST) $(PARALLEL) -m "not timing and not node and not network and not gpu$(NOT_LONG)" --junit-xml build/tests.xml $(ROOM) \
+	@$(PYTEST) $(PARALLEL) -m "not timing and not node and not network and not gpu and not hostile$(NOT_LONG)" --junit-xml build/tests.xml $(ROOM) \
 	    || test $$? = $(NONE)
+
+hostile: build $(TESTS) $(CLIENTS)  ## attack agent, arbiter and neighbours as a hostile tenant would (root)
+	@$(PYTEST) --workers 3 -m "hostile$(NOT_LONG)" --junit-xml build/hostile.xml tests/hostile
 
 bench-check: build $(TESTS) $(CLIENTS)  ## run the tests that measure time, on a machine that does nothing else
 	@$(PYTEST) $(PARALLEL) -m "timing and not gpu$(NOT_LONG)" --junit-xml build/timing.xml $(ROOM) || test $$? = $(NONE)

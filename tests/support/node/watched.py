@@ -97,11 +97,16 @@ class WatchedNode(SimulatedNode):
     """One with containers, and programs in none."""
 
     def __init__(
-        self, base: Path, spec: str = "t4", config: str = CONFIG, prefix: Sequence[str] = ()
+        self,
+        base: Path,
+        spec: str = "t4",
+        config: str = CONFIG,
+        prefix: Sequence[str] = (),
+        program: Sequence[str] = ("-m", "deviceplugin"),
     ) -> None:
         self.containers: list[Contained] = []
         self.strangers: list[subprocess.Popen[str]] = []
-        super().__init__(base, spec, config, prefix=prefix)
+        super().__init__(base, spec, config, prefix=prefix, program=program)
 
     def contain(self, name: str, memory_gib: int = 4, core: int = 20) -> Contained:
         """Admits a pod of one container, and starts that."""
