@@ -260,8 +260,14 @@ class Daemon:
         self.process = self.server = None
 
     def pipe_is_there(self) -> bool:
-        """Returns whether clients find the pipe directory."""
-        return self._pipe.is_dir()
+        """Returns whether clients find the pipe directory, and what the daemon has made there.
+
+        Who empties the run directory leaves a pipe directory that is mounted, without its files.
+        """
+        try:
+            return bool(os.listdir(self._pipe))
+        except OSError:
+            return False
 
     def has_ended(self) -> bool:
         """Returns whether daemon or server are not there, so that no answer can be expected."""

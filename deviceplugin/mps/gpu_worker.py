@@ -142,7 +142,7 @@ class GpuWorker:
             self._revive_server(daemon)
         elif not daemon.pipe_is_there():
             daemon.stop()
-            self._restart(daemon, "its pipe directory was removed")
+            self._restart(daemon, "its pipe directory was removed or emptied")
         elif self._is_elsewhere() and not self._occupied:
             self._move(daemon)
         elif self._occupied:

@@ -500,6 +500,19 @@ def test_a_second_runner_says_that_there_is_one(node: MpsNode) -> None:
     assert "another process runs the MPS daemons" in node.said()
 
 
+def test_a_daemon_whose_pipe_directory_is_empty_is_replaced(node: MpsNode) -> None:
+    """Who removes a run directory cannot remove the file systems that are mounted in it."""
+    node.start_runner()
+    before = node.wait_phase(0)
+    for entry in pipe_directory(node.run_dir, node.uuids[0]).iterdir():
+        entry.unlink()
+    state_path(node.run_dir).unlink()
+
+    wait_until(lambda: node.gpu().daemon not in (0, before.daemon), "a new daemon")
+    node.wait_phase(0)
+    assert node.client().works()
+
+
 @pytest.mark.long
 def test_an_emptied_run_directory_is_made_anew(node: MpsNode) -> None:
     runner = node.start_runner()
