@@ -32,7 +32,7 @@ HELD_MOST_NS = 50 * MS
 ALLOCATE_P99_NS = 10 * MS
 PODS = 2
 #: A stall by an attack comes again at each try. One by the machine, which no clock shows, does not.
-TRIES = 3
+TRIES = 6
 
 
 @dataclass
