@@ -82,4 +82,11 @@ PIPE_ROWS = (
     ),
     Attack("the pipe directory filled by names", "pipe directory", pipes.fill_by_names),
 )
+#: Of an arbiter, without those that need a process of their own.
+RING_ROWS = tuple(
+    row
+    for row in ROWS
+    if row.steps.__module__ == rings.__name__
+    and row.steps not in (rings.with_signals, rings.from_memory_that_moves)
+)
 ATTACKS = {row.name: row for row in ROWS + PIPE_ROWS}
