@@ -145,10 +145,11 @@ fresh: build $(TESTS)  ## make every generated file from its source again (Go fo
 	@PYTHONPATH=tests:. $(BIN)/python -m support.generated
 
 check: lint node-parts test  ## what CI runs before a merge: lint, all tests in their short form, one version of Kubernetes
+	@$(MAKE) --no-print-directory hostile
 	@$(MAKE) --no-print-directory e2e
 
 # One step after the other, and all of them: the first that fails hides nothing of the rest.
-LONG_STEPS = test coverage bench-check e2e wheel image model
+LONG_STEPS = test hostile coverage bench-check e2e wheel image model
 check-long: export VGPU_LONG = 1
 check-long: export VGPU_KUBERNETES = all
 check-long: lint $(ZIG) node-parts  ## run everything in its long form, what measures time too, on all versions of Kubernetes (hours)
