@@ -113,6 +113,6 @@ def clean(cluster: RealCluster) -> None:
         f"--namespace={NAMESPACE}",
         "--selector=app.kubernetes.io/component=vgpu-inventory",
     )
-    for command in ("umount /run/vgpu", "rm -rf /run/vgpu /var/lib/vgpu"):
+    for command in ("umount --recursive /run/vgpu", "rm -rf /run/vgpu /var/lib/vgpu"):
         done = cluster.run(*command.split())
         assert done["status"] == 0, done
