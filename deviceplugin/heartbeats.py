@@ -48,7 +48,7 @@ class Beat:
 
 
 class Heartbeats:
-    """Those of one agent."""
+    """The heartbeats of one agent's helper threads."""
 
     def __init__(self, clock: Callable[[], float] = runtime.monotonic) -> None:
         """Knows no thread yet.

@@ -110,7 +110,7 @@ def make_room(directory: Path) -> None:
     """Makes sure that `write_meta` needs no further room in a new directory.
 
     Raises:
-        OSError: there is none.
+        OSError: the file system has too little room.
     """
     for path in (directory / META, directory / _SPARE_META):
         with naming(path), open(path, "xb") as file:

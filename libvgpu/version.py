@@ -4,7 +4,9 @@ from importlib import metadata
 
 
 def installed_version() -> str:
-    """Returns the installed version, ``source tree`` where there is none, ``unknown`` where that
+    """Returns the installed version.
+
+    ``source tree`` stands for a package that is not installed, ``unknown`` for one whose metadata
     cannot be read.
     """
     try:

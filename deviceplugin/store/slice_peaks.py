@@ -1,8 +1,9 @@
 """The most memory that each slice ever was, kept over restarts of the agent.
 
-A container may hold what it took before its limit was lowered. What it asked for is known anyway;
-the file has the slices that a rule or `vgpuctl set` had raised above that. A file that is missing
-or damaged is none. One that cannot be written is said, and the old one stays.
+A container may hold what it took before its limit was lowered. The agent knows what the container
+asked for; the file has the slices that a rule or `vgpuctl set` had raised above that. The agent
+reads a missing or damaged file as an empty one. If it cannot write the file, it logs that and keeps
+the old one.
 """
 
 import json

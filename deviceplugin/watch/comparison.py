@@ -169,7 +169,7 @@ class MemoryComparison:
         return excess, beyond
 
     def _used(self, reading: GpuReading) -> int | None:
-        """Returns what the GPU has in use, but for what processes have left that are ending."""
+        """Returns the GPU's used bytes without those of processes that are ending."""
         if reading.used_bytes is None:
             return None
         left = sum(size or 0 for pid, size in reading.memory_bytes.items() if pid not in self.found)

@@ -90,9 +90,9 @@ def excess_bytes(held: Mapping[str, Held], used_bytes: int | None) -> dict[str, 
 def beyond_slice_bytes(held: Mapping[str, Held], excess: Mapping[str, int]) -> dict[str, int]:
     """Returns what of an excess each container has beyond the most that its slice ever was.
 
-    The rest of it fits into the slice beside what the ledger says: charged, it harms nobody.
-    Without a ledger nothing is told: a file that is missing is the host's fault, and for one that
-    its container damaged all its processes answer.
+    The rest of the excess fits into the slice beside what the ledger says, so it is charged and
+    harms nobody. Without a ledger the answer is 0: a missing file is the host's fault, and if a
+    container damaged its file, all its processes are reported for that.
     """
     found = {}
     for allocation_id, size in excess.items():

@@ -60,8 +60,8 @@ class Call:
 
     Attributes:
         what: its name.
-        where: the path of its file below the program's directories, but for what is random in it,
-            or who was called.
+        where: the path of its file below the program's directories, with ``*`` for random names, or
+            the peer that was called.
         code: the line of ours that it comes from.
         path: as the program knows it.
         target: of a rename or a link.
