@@ -61,9 +61,10 @@ from deviceplugin.store.event_file import EventFile, events_page
 from deviceplugin.store.node_state import NodeState
 from deviceplugin.store.slice_files import SliceStore
 from deviceplugin.store.slice_peaks import SlicePeaks
-from deviceplugin.watch.nvml_processes import read_gpus
+from deviceplugin.watch.nvml_processes import read_gpus, read_times
 from deviceplugin.watch.pid_visibility import sees_node_pids
 from deviceplugin.watch.process_attribution import ProcessAttribution, RecordedPods
+from deviceplugin.watch.time_watch import TimeWatch
 from deviceplugin.watch.watcher import MemoryWatch
 
 from .heartbeats import Heartbeats
@@ -235,6 +236,7 @@ class _Agent:
         """What follows GPUs, processes and the config."""
         settings = self.settings
         memory_calls: NvmlCalls[str] = NvmlCalls()
+        self.arbiters = NodeArbiters(settings.run_dir)
         self.memory = MemoryWatch(
             self.service,
             ProcessAttribution(
@@ -246,6 +248,8 @@ class _Agent:
             turned=self.beats.of("processes on GPUs"),
             mps_daemons=lambda: {uuid: each.daemon for uuid, each in self.mps.states().items()},
         )
+        read = partial(read_times, calls=memory_calls)
+        self.memory.times = TimeWatch(self.arbiters, read, runtime.monotonic)
         self.xids, problems = counted_xids(os.environ)
         for problem in problems:
             event(logging.WARNING, problem)
@@ -261,7 +265,6 @@ class _Agent:
             hanging=hanging_elsewhere,
             turned=self.beats.of("the health of GPUs"),
         )
-        self.arbiters = NodeArbiters(settings.run_dir)
         self.config_watch = self.life.watch()
         self.gpus = GpuFollower(
             lambda: self.listing.latest,

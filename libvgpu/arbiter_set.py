@@ -38,6 +38,9 @@ class GpuArbiter(Protocol):
     def remove(self, directory: Path) -> None:
         """Lets a slice go; its directory may be gone already."""
 
+    def withhold(self, directory: Path, seconds: float) -> bool:
+        """Gives a slice nothing for so long; returns whether it asks in vain."""
+
     def counters(self) -> ArbiterCounters:
         """Returns what it did so far."""
 
@@ -124,6 +127,15 @@ class ArbiterSet:
         is_done = not self._said and not any(held.failed for held in self._held.values())
         self._seen = found if is_done else None
         return changes
+
+    def withhold(self, uuid: str, directory: Path, seconds: float) -> bool:
+        """Gives a slice nothing of a GPU for so long, where its arbiter runs here.
+
+        Returns:
+            Whether it was withheld already, and by its own books would have launched a moment ago.
+        """
+        held = self._held.get(uuid)
+        return held is not None and held.arbiter.withhold(directory, seconds)
 
     def counters(self) -> dict[str, ArbiterCounters]:
         """Returns what the arbiters that run here did so far, by GPU."""

@@ -137,6 +137,17 @@ class Arbiter:
         if index is not None:
             lib.arbiter_remove(self._running(), index)
 
+    def withhold(self, directory: Path, seconds: float) -> bool:
+        """Gives a tenant nothing of the GPU for so long; unknown ones are ignored.
+
+        Returns:
+            Whether it was withheld already, and by its own books would have launched a moment ago.
+        """
+        index = self._indices.get(directory)
+        if index is None:
+            return False
+        return bool(lib.arbiter_withhold(self._running(), index, round(seconds * 1e9)))
+
     def counters(self) -> ArbiterCounters:
         """Returns what was counted so far."""
         arbiter = self._running()

@@ -25,6 +25,8 @@ _COUNTERS_EVERY_S = 1.0
 class NodeArbiters:
     """The arbiters of one run directory; used by the agent's main thread.
 
+    The watch's thread calls `counters` and `withhold`, behind a lock.
+
     Attributes:
         counted: what each GPU's arbiter has counted, a second ago at most; for any thread, since
             it is replaced as a whole.
@@ -38,28 +40,41 @@ class NodeArbiters:
             clock: seconds, from any start.
         """
         self._arbiters = ArbiterSet(run_dir, make=Arbiter, hold=hold_gpu)
-        self._clock = clock
+        self._clock, self._lock = clock, runtime.lock()
         self.counted: Mapping[str, ArbiterCounters] = {}
         self._counted_at_s = float("-inf")
         self._told: dict[str, tuple[float, int]] = {}  # GPU -> when, and how many overruns then
 
     def look(self) -> None:
         """Follows the slices as they come, go and change."""
-        for change in self._arbiters.look():
+        with self._lock:
+            changes = self._arbiters.look()
+        for change in changes:
             level = logging.ERROR if change.reason else logging.INFO
             event(level, change.what, gpu=change.uuid, reason=change.reason or "none")
         self._count()
 
     def stop(self) -> None:
         """Ends all arbiters; containers that go on keep to their own caps."""
-        self._arbiters.stop()
+        with self._lock:
+            self._arbiters.stop()
+
+    def counters(self) -> Mapping[str, ArbiterCounters]:
+        """Returns what each GPU's arbiter has counted up to now."""
+        with self._lock:
+            return self._arbiters.counters()
+
+    def withhold(self, uuid: str, directory: Path, seconds: float) -> bool:
+        """Gives a container nothing of a GPU for so long (`ArbiterSet.withhold`)."""
+        with self._lock:
+            return self._arbiters.withhold(uuid, directory, seconds)
 
     def _count(self) -> None:
         now_s = self._clock()
         if now_s < self._counted_at_s + _COUNTERS_EVERY_S:
             return
         self._counted_at_s = now_s
-        self.counted = self._arbiters.counters()
+        self.counted = self.counters()
         self._tell_overruns(now_s)
 
     def _tell_overruns(self, now_s: float) -> None:

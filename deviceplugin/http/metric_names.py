@@ -111,6 +111,11 @@ CONTAINER = (
         "1 if the container has made its usage file unreadable",
     ),
     _container(
+        "vgpu_container_gpu_time_forged",
+        "gauge",
+        "1 if the container takes more of the GPU than its usage file says",
+    ),
+    _container(
         "vgpu_container_usage_restored_total",
         "counter",
         "Times the agent gave the container's usage file its size again",

@@ -107,6 +107,7 @@ class NodeCollector:
     ) -> Iterable[Family]:
         _, bypassing = findings.counts()
         restored, damaged = self._restored(), {each.allocation_id for each in findings.damaged}
+        forged = {(each.allocation_id, each.gpu) for each in findings.forged}
         families = [metric.family() for metric in names.CONTAINER]
         seconds = names.CONTAINER_GPU_SECONDS.family()
         for allocation, limits in allocations:
@@ -120,6 +121,7 @@ class NodeCollector:
                     limit.unaccounted_bytes,
                     bypassing[allocation.allocation_id, limit.uuid],
                     allocation.allocation_id in damaged,
+                    (allocation.allocation_id, limit.uuid) in forged,
                     restored.get(allocation.allocation_id, 0),
                 )
                 for family, value in zip(families, (*values, *more), strict=True):

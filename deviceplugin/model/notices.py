@@ -42,6 +42,7 @@ class EventReason(Enum):
     UNACCOUNTED_MEMORY_GONE = "UnaccountedMemoryGone", False
     USAGE_RESTORED = "UsageRestored", True
     USAGE_DAMAGED = "UsageDamaged", True
+    GPU_TIME_FORGED = "GpuTimeForged", True
     SHIM_BYPASSED = "ShimBypassed", True
     BYPASSING_PROCESS_KILLED = "BypassingProcessKilled", True
     FOREIGN_DEVICE_PLUGIN = "ForeignDevicePlugin", True

@@ -98,6 +98,15 @@ class ReportedCharge(msgspec.Struct, frozen=True):
     memory_bytes: int = 0
 
 
+class ReportedForgery(msgspec.Struct, frozen=True):
+    """A container that takes more of a GPU's time than its books say."""
+
+    gpu: str
+    allocation: str
+    owner: str = ""
+    share_percent: int = 0
+
+
 class ReportedWatch(msgspec.Struct, frozen=True):
     """What the watch of processes has found; the lists may be shorter than their counts.
 
@@ -117,6 +126,8 @@ class ReportedWatch(msgspec.Struct, frozen=True):
     damaged: tuple[ReportedDamage, ...] = ()
     charged_count: int = 0
     charged: tuple[ReportedCharge, ...] = ()
+    forged_count: int = 0
+    forged: tuple[ReportedForgery, ...] = ()
     ended_count: int = 0
 
 

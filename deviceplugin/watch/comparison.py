@@ -93,6 +93,17 @@ class MemoryComparison:
         self._read_again, self._pause = read_again, pause
         self._damage: dict[str, str] = {}  # of this very look, by allocation
 
+    def holders(self, readings: Mapping[str, GpuReading]) -> dict[str, dict[int, str]]:
+        """Returns the allocation of each process that belongs to one, by GPU and pid."""
+        return {
+            uuid: {
+                pid: self.found[pid].allocation_id
+                for pid in reading.memory_bytes
+                if pid in self.found and self.found[pid].allocation_id
+            }
+            for uuid, reading in readings.items()
+        }
+
     def examine_usage(self) -> None:
         """Judges the files themselves, whether or not a GPU is used; to be called first."""
         for allocation_id, each in self.watched.items():

@@ -1,4 +1,4 @@
-"""What NVML says of the processes on GPUs and of the memory they hold.
+"""What NVML says of the processes on GPUs and of the memory and the time they have.
 
 A process may stand in several of NVML's lists (compute, graphics, clients of MPS) with the same
 figure, so it counts once, with the largest. NVML may not know a figure; then it is None. What one
@@ -8,7 +8,7 @@ again after a GPU was lost, and while that one has it open this costs next to no
 """
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,6 +17,7 @@ from deviceplugin.inventory.nvml_answers import list_processes
 from deviceplugin.inventory.nvml_calls import NvmlCalls
 from libvgpu.errors import InventoryError
 
+from .gpu_time import TimeSample
 from .pid_visibility import has_own_pid_namespace
 
 _LISTS = ("Compute", "Graphics", "MPSCompute")
@@ -47,15 +48,48 @@ def read_gpus(uuids: Iterable[str], calls: NvmlCalls[str] | None = None) -> dict
     Raises:
         InventoryError: there is no NVML, or it does not answer.
     """
+    answers = _ask(dict.fromkeys(uuids, _reading), calls)
+    # What is wrong with the others is the health watch's business.
+    return {uuid: said for uuid, said in answers.items() if isinstance(said, GpuReading)}
+
+
+def _ask(
+    questions: Mapping[str, Callable[[Any, str], object]], calls: NvmlCalls[str] | None
+) -> Mapping[str, object]:
     import pynvml  # late: tools that never ask for GPUs start faster
 
     calls = NvmlCalls() if calls is None else calls
     try:
-        answers = calls.ask(lambda nvml: {uuid: partial(_reading, nvml, uuid) for uuid in uuids})
+        return calls.ask(
+            lambda nvml: {uuid: partial(ask, nvml, uuid) for uuid, ask in questions.items()}
+        )
     except pynvml.NVMLError as error:
         raise InventoryError(f"the GPUs' processes cannot be listed: NVML says {error}") from None
-    # What is wrong with the others is the health watch's business.
-    return {uuid: said for uuid, said in answers.items() if isinstance(said, GpuReading)}
+
+
+def read_times(
+    since_us: Mapping[str, int], calls: NvmlCalls[str] | None = None
+) -> dict[str, list[TimeSample]]:
+    """Returns how busy processes kept each GPU that answers.
+
+    Args:
+        since_us: of each GPU, after which moment of the wall clock a sample must have ended.
+        calls: how NVML is asked.
+
+    Raises:
+        InventoryError: there is no NVML, or it does not answer.
+    """
+    asked = {uuid: partial(_times, since_us=at_us) for uuid, at_us in since_us.items()}
+    return {uuid: said for uuid, said in _ask(asked, calls).items() if isinstance(said, list)}
+
+
+def _times(pynvml: Any, uuid: str, since_us: int) -> list[TimeSample]:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        samples = pynvml.nvmlDeviceGetProcessUtilization(handle, since_us)
+    except pynvml.NVMLError:  # none is newer; or a MIG device, whose processes it does not sample
+        return []
+    return [TimeSample(int(each.pid), int(each.timeStamp), int(each.smUtil)) for each in samples]
 
 
 def _reading(pynvml: Any, uuid: str) -> GpuReading | None:

@@ -13,6 +13,7 @@ from deviceplugin.model.allocations import Owner
 from deviceplugin.pages.state import (
     ReportedCharge,
     ReportedDamage,
+    ReportedForgery,
     ReportedProcess,
     ReportedWatch,
 )
@@ -115,6 +116,26 @@ class ChargedMemory:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgedTime:
+    """A container that takes more of a GPU's time than its share, and whose books hide it."""
+
+    gpu: str
+    allocation_id: str
+    owner: Owner | None
+    share_percent: int
+
+    @property
+    def key(self) -> Hashable:
+        """Its name among the findings."""
+        return "time", self.gpu, self.allocation_id
+
+    def shown(self) -> ReportedForgery:
+        """Returns it as ``/v1/state`` has it."""
+        owner = str(self.owner or "unknown")
+        return ReportedForgery(self.gpu, self.allocation_id, owner, self.share_percent)
+
+
+@dataclass(frozen=True, slots=True)
 class WatchFindings:
     """What stands at present; replaced whole.
 
@@ -126,6 +147,7 @@ class WatchFindings:
         foreign: processes that belong to no allocation.
         damaged: containers that have made their `usage` unreadable.
         charged: containers that hold unaccounted memory.
+        forged: containers that take more of a GPU's time than their books say.
         ended: how many processes were ended since the agent started.
     """
 
@@ -135,6 +157,7 @@ class WatchFindings:
     foreign: tuple[SeenProcess, ...] = ()
     damaged: tuple[DamagedUsage, ...] = ()
     charged: tuple[ChargedMemory, ...] = ()
+    forged: tuple[ForgedTime, ...] = ()
     ended: int = 0
 
     def outside_bytes(self, gpu: str) -> int:
@@ -165,6 +188,8 @@ class WatchFindings:
             damaged=tuple(each.shown() for each in self.damaged[:MOST_SHOWN]),
             charged_count=len(self.charged),
             charged=tuple(each.shown() for each in self.charged[:MOST_SHOWN]),
+            forged_count=len(self.forged),
+            forged=tuple(each.shown() for each in self.forged[:MOST_SHOWN]),
             ended_count=self.ended,
         )
 

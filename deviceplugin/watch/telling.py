@@ -10,7 +10,7 @@ from deviceplugin.model.allocations import Allocation
 from deviceplugin.model.notices import EventReason, Notice, container_notice, node_notice
 from libvgpu.sizes import format_size
 
-from .report import DamagedUsage, SeenProcess
+from .report import DamagedUsage, ForgedTime, SeenProcess
 
 
 def say_charge(allocation: Allocation, uuid: str, before_bytes: int, now_bytes: int) -> None:
@@ -69,6 +69,23 @@ def say_damaged(found: DamagedUsage) -> None:
         allocation=found.allocation_id,
         owner=found.owner or "unknown",
         what=found.what,
+    )
+
+
+def say_forged(found: ForgedTime) -> None:
+    """Says that a container takes more of a GPU's time than its books say."""
+    text = (
+        f"its processes take more of GPU {found.gpu} than their share of {found.share_percent} %, "
+        "and its usage file hides it; their launches wait until the share is kept"
+    )
+    event(
+        logging.WARNING,
+        "a container takes more GPU time than its usage file says",
+        notice=container_notice(EventReason.GPU_TIME_FORGED, text, found.owner),
+        allocation=found.allocation_id,
+        owner=found.owner or "unknown",
+        gpu=found.gpu,
+        share_percent=found.share_percent,
     )
 
 

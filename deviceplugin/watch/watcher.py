@@ -11,6 +11,8 @@ to (`process_attribution`):
   belongs to no allocation is *foreign*. All are told of, in log, metrics, Events and ``/v1/state``;
 * a container that makes its `usage` unreadable, steadily, is *damaged*: told of the same way, and
   its processes on GPUs count as bypassing, since nothing accounts for them;
+* a container that takes more of a GPU's time than its share waits until the share is kept, and is
+  told of if its books hide it (`time_watch`);
 * by the policy ``terminate`` a bypassing process is ended, if its mounts name the container, or its
   cgroup does whose container is known, and, looked at once more behind a pidfd, start time, cgroup
   and container are still the same.
@@ -20,6 +22,7 @@ agent's lock for a moment), and `findings` is replaced whole. A call of NVML may
 only its GPU is not looked at.
 """
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -35,11 +38,20 @@ from libvgpu.errors import VgpuError
 
 from . import procfs
 from .comparison import Charges, ComparedAllocation, MemoryComparison
+from .gpu_time import LOOK_CLOSELY_S
 from .nvml_processes import GpuReading, read_gpus
 from .pid_visibility import PidVisibility, has_own_pid_namespace
 from .process_attribution import ProcessAttribution
-from .report import ChargedMemory, Ration, SeenProcess, WatchFindings
-from .telling import say_bypassing, say_charge, say_damaged, say_foreign, say_killed
+from .report import ChargedMemory, ForgedTime, Ration, SeenProcess, WatchFindings
+from .telling import (
+    say_bypassing,
+    say_charge,
+    say_damaged,
+    say_foreign,
+    say_forged,
+    say_killed,
+)
+from .time_watch import TimeWatch
 from .unaccounted_memory import Steady
 
 ACTIVE_S = 1.05
@@ -72,6 +84,7 @@ class MemoryWatch:
 
     Attributes:
         policy: what it does about a process that bypasses the shim; any thread may set another.
+        times: watches the GPUs' time, where arbiters share it; set before the start.
     """
 
     def __init__(
@@ -97,6 +110,7 @@ class MemoryWatch:
             turned: called each time the watch comes round.
             mps_daemons: returns the pids of the MPS control daemons that are ours, by GPU.
         """
+        self.times: TimeWatch | None = None
         self._turned, self._mps_daemons = turned, mps_daemons
         self.policy = policy
         self.findings = WatchFindings(policy=policy)
@@ -128,7 +142,19 @@ class MemoryWatch:
                 if not isinstance(error, VgpuError) and problem != self.findings.problem:
                     LOGGER.exception("the processes on the GPUs could not be looked at")
                 self._say_problem(problem)
-            self._stop.wait(ACTIVE_S if is_active else IDLE_S)
+            self._rest(ACTIVE_S if is_active else IDLE_S)
+
+    def _rest(self, seconds: float) -> None:
+        """Pauses until the next look; meanwhile only the time of suspect GPUs is looked at."""
+        until_s = self._clock() + seconds
+        while self.times is not None and self.times.is_suspicious and not self._stop.is_set():
+            left_s = until_s - self._clock()
+            if left_s <= LOOK_CLOSELY_S:
+                break
+            self._stop.wait(LOOK_CLOSELY_S)
+            with contextlib.suppress(VgpuError):  # the next look says so
+                self.times.look()
+        self._stop.wait(max(0, until_s - self._clock()))
 
     def look(self) -> bool:
         """Looks once; returns whether there is anything to look at often.
@@ -168,6 +194,9 @@ class MemoryWatch:
         check.examine_usage()
         for uuid, reading in readings.items():
             check.examine(uuid, reading)
+        if self.times is not None:
+            self.times.follow(watched, check.holders(readings))
+            self.times.look()
         self._finish(check)
         return bool(pids)
 
@@ -193,6 +222,10 @@ class MemoryWatch:
         for damaged in check.damaged:
             if self._ration.may_tell(damaged.key, f"usage of {damaged.allocation_id}", check.now_s):
                 say_damaged(damaged)
+        forged = self.times.forged if self.times else ()
+        for time in forged:
+            if self._ration.may_tell(time.key, f"time of {time.allocation_id}", check.now_s):
+                say_forged(time)
         for each in check.bypassing:
             if self._ration.may_tell(each.key, each.subject, check.now_s):
                 say_bypassing(each)
@@ -200,8 +233,9 @@ class MemoryWatch:
                 self._end(each, check)
         self._dying.intersection_update({b.process.key for b in check.found.values()})
         told = {each.key for each in (*check.foreign, *check.bypassing)}
-        self._ration.keep(told | {each.key for each in check.damaged}, check.now_s)
-        self._say_findings(check)
+        told |= {each.key for each in check.damaged} | {each.key for each in forged}
+        self._ration.keep(told, check.now_s)
+        self._say_findings(check, forged)
 
     def _put(
         self, wanted: Mapping[tuple[str, str], int], watched: Mapping[str, ComparedAllocation]
@@ -236,7 +270,7 @@ class MemoryWatch:
             self._dying.add(was.process.key)
             say_killed(seen)
 
-    def _say_findings(self, check: MemoryComparison) -> None:
+    def _say_findings(self, check: MemoryComparison, forged: tuple[ForgedTime, ...]) -> None:
         if self.findings.problem:
             event(logging.INFO, "the process watch sees the GPUs' processes again")
         self.findings = WatchFindings(
@@ -249,6 +283,7 @@ class MemoryWatch:
                 for (each, uuid), size in check.charges.items()
                 if size
             ),
+            forged=forged,
             ended=self._ended,
         )
 

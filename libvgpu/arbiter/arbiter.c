@@ -128,7 +128,7 @@ static void publish(struct arbiter *arbiter, int64_t now_ns)
             };
             tenant_files_publish(&arbiter->files[i], &grant);
             tenant->is_changed = false;
-        } else if (arbiter->policy.mode >= VGPU_GRANT_WINDOWS) {
+        } else if (tenant->mode >= VGPU_GRANT_WINDOWS) {
             tenant_files_beat(&arbiter->files[i], (uint64_t)now_ns);
         }
     }
@@ -298,6 +298,16 @@ void arbiter_remove(struct arbiter *arbiter, int index)
     pthread_mutex_lock(&arbiter->lock);
     let_go(arbiter, index);
     unlock_and_wake(arbiter);
+}
+
+bool arbiter_withhold(struct arbiter *arbiter, int index, int64_t for_ns)
+{
+    pthread_mutex_lock(&arbiter->lock);
+    int64_t now_ns = clock_ns();
+    bool asks_in_vain = policy_asks_in_vain(&arbiter->policy, index, now_ns);
+    policy_withhold(&arbiter->policy, index, now_ns + for_ns);
+    unlock_and_wake(arbiter);
+    return asks_in_vain;
 }
 
 void arbiter_count(struct arbiter *arbiter, struct arbiter_counters *counters)

@@ -45,6 +45,10 @@ int arbiter_add(struct arbiter *arbiter, int limits_fd, int usage_fd, int ring_f
 /* Lets a tenant go, who then keeps to its own cap. `index` is one that arbiter_add returned. */
 void arbiter_remove(struct arbiter *arbiter, int index);
 
+/* Gives a tenant nothing of the GPU for so long; 0 ends that. Returns whether it was withheld
+ * already, and would have launched a moment ago. */
+bool arbiter_withhold(struct arbiter *arbiter, int index, int64_t for_ns);
+
 void arbiter_count(struct arbiter *arbiter, struct arbiter_counters *counters);
 void arbiter_count_tenant(struct arbiter *arbiter, int index,
                           struct arbiter_tenant_counters *counters);

@@ -54,6 +54,11 @@ void policy_leave(struct policy *policy, int32_t index)
     memset(&policy->tenants[index], 0, sizeof policy->tenants[index]);
 }
 
+void policy_withhold(struct policy *policy, int32_t index, int64_t until_ns)
+{
+    policy->tenants[index].withheld_until_ns = until_ns;
+}
+
 void policy_observe(struct policy *policy, int32_t index, int64_t now_ns,
                     const struct vgpu_usage_device *usage, bool rang, bool is_off)
 {
@@ -109,7 +114,7 @@ static int32_t note_demands(struct policy *policy, int64_t now_ns)
     int32_t active_count = 0;
     for (int32_t i = 0; i < policy->count; i++) {
         struct policy_tenant *tenant = &policy->tenants[i];
-        bool is_active = tenant->is_present && !tenant->is_off &&
+        bool is_active = tenant->is_present && !tenant->is_off && !tenant->is_withheld &&
                          (policy_is_fresh(tenant, now_ns) || tenant->busy_until_ns > now_ns ||
                           (policy->mode != VGPU_GRANT_WINDOWS && demand_is_alive(&tenant->demand)));
         bool wanted = policy_demands(tenant, now_ns);
@@ -181,18 +186,47 @@ static uint64_t contended_mode(struct policy *policy, int64_t now_ns)
     return has_turns ? VGPU_GRANT_SHARED : VGPU_GRANT_WINDOWS;
 }
 
+static void close_grant(struct policy *policy, int32_t index, uint64_t mode)
+{
+    struct policy_tenant *tenant = &policy->tenants[index];
+    drop(policy, index);
+    tenant->mode = mode;
+    tenant->start_ns = tenant->end_ns = 0;
+    tenant->is_changed = true;
+}
+
 static void set_modes(struct policy *policy)
 {
     for (int32_t i = 0; i < policy->count; i++) {
-        struct policy_tenant *tenant = &policy->tenants[i];
-        uint64_t mode = tenant->is_off ? VGPU_GRANT_FREE : policy->mode;
-        if (!tenant->is_present || tenant->mode == mode)
-            continue;
-        drop(policy, i);
-        tenant->mode = mode;
-        tenant->start_ns = tenant->end_ns = 0;
-        tenant->is_changed = true;
+        const struct policy_tenant *tenant = &policy->tenants[i];
+        uint64_t mode = tenant->is_off        ? VGPU_GRANT_FREE
+                        : tenant->is_withheld ? VGPU_GRANT_WINDOWS
+                                              : policy->mode;
+        if (tenant->is_present && tenant->mode != mode)
+            close_grant(policy, i, mode);
     }
+}
+
+/* Finds who is withheld now. Returns when the first of them is no more, or POLICY_NEVER. */
+static int64_t note_withheld(struct policy *policy, int64_t now_ns)
+{
+    int64_t first_ns = POLICY_NEVER;
+    for (int32_t i = 0; i < policy->count; i++) {
+        struct policy_tenant *tenant = &policy->tenants[i];
+        bool is_withheld =
+            tenant->is_present && !tenant->is_off && now_ns < tenant->withheld_until_ns;
+        if (is_withheld && !tenant->is_withheld)
+            close_grant(policy, i, VGPU_GRANT_WINDOWS);
+        tenant->is_withheld = is_withheld;
+        if (is_withheld && tenant->withheld_until_ns < first_ns)
+            first_ns = tenant->withheld_until_ns;
+    }
+    return first_ns;
+}
+
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
 }
 
 int64_t policy_step(struct policy *policy, int64_t now_ns)
@@ -204,6 +238,7 @@ int64_t policy_step(struct policy *policy, int64_t now_ns)
     if (policy->stepped_ns != 0)
         policy->mode_ns[policy->mode] += now_ns - policy->stepped_ns;
     policy->stepped_ns = now_ns;
+    int64_t given_back_ns = note_withheld(policy, now_ns);
     int32_t active_count = note_demands(policy, now_ns);
     if (active_count >= 2)
         policy->alone_since_ns = 0;
@@ -215,17 +250,28 @@ int64_t policy_step(struct policy *policy, int64_t now_ns)
              now_ns - policy->alone_since_ns >= POLICY_ALONE_NS)
         policy->mode = VGPU_GRANT_FREE;
     set_modes(policy);
+    int64_t at_ns = POLICY_NEVER;
     if (policy->mode == VGPU_GRANT_SHARED)
-        return now_ns + POLICY_SHARED_LOOK_NS;
-    if (policy->mode == VGPU_GRANT_WINDOWS) {
-        int64_t at_ns = windows_step(policy, now_ns);
-        return at_ns < now_ns + POLICY_BEAT_NS ? at_ns : now_ns + POLICY_BEAT_NS;
-    }
-    return active_count == 0 ? POLICY_NEVER : now_ns + POLICY_LOOK_NS;
+        at_ns = now_ns + POLICY_SHARED_LOOK_NS;
+    else if (policy->mode == VGPU_GRANT_WINDOWS)
+        at_ns = windows_step(policy, now_ns);
+    else if (active_count > 0)
+        at_ns = now_ns + POLICY_LOOK_NS;
+    if (policy->mode == VGPU_GRANT_WINDOWS || given_back_ns != POLICY_NEVER)
+        at_ns = earlier(at_ns, earlier(given_back_ns, now_ns + POLICY_BEAT_NS));
+    return at_ns;
+}
+
+bool policy_asks_in_vain(const struct policy *policy, int32_t index, int64_t now_ns)
+{
+    const struct policy_tenant *tenant = &policy->tenants[index];
+    return tenant->is_withheld && now_ns - tenant->demand_ns < POLICY_LOOK_NS + POLICY_FRESH_NS;
 }
 
 bool policy_listens(const struct policy *policy, int32_t index)
 {
+    if (policy->tenants[index].is_withheld)
+        return false;
     return policy->mode != VGPU_GRANT_WINDOWS || index == policy->holder ||
            !policy->tenants[index].wanted;
 }

@@ -18,6 +18,9 @@
  * device's own time slices do the rest. Turns begin after POLICY_SCARCE_NS of want and end after
  * POLICY_ENOUGH_NS without, and what was found stays for the next time that two tenants meet.
  *
+ * Who was seen to have used more than its due is withheld: its window stays closed, and for the
+ * others it is not there.
+ *
  * Pure: time comes as an argument (CLOCK_MONOTONIC, nanoseconds), what tenants say comes through
  * policy_observe, which bounds it, and grants are left in the tenants for the caller to publish.
  * The caller serialises all calls. */
@@ -41,7 +44,8 @@ struct policy_tenant {
     int64_t busy_until_ns;
     uint64_t yielded_window;
     bool is_present;
-    bool is_off; /* not arbitrated: always free */
+    bool is_off;               /* not arbitrated: always free */
+    int64_t withheld_until_ns; /* by policy_withhold */
     uint32_t weight;
     struct demand demand;
     /* The grant as it should stand in `limits`; the caller publishes it and clears is_changed. */
@@ -51,6 +55,7 @@ struct policy_tenant {
     int64_t end_ns;
     uint64_t window;
     /* The books. */
+    bool is_withheld;
     bool is_active;
     bool wanted;             /* at the last step */
     bool has_lost;           /* a window was what ended that */
@@ -98,12 +103,18 @@ void policy_leave(struct policy *policy, int32_t index);
 
 void policy_set_weight(struct policy *policy, int32_t index, uint32_t weight);
 
+/* Gives a tenant nothing until then: neither a window nor a free GPU. */
+void policy_withhold(struct policy *policy, int32_t index, int64_t until_ns);
+
 /* Notes what a tenant's `usage` says now and whether it rang since the last time. */
 void policy_observe(struct policy *policy, int32_t index, int64_t now_ns,
                     const struct vgpu_usage_device *usage, bool rang, bool is_off);
 
 /* Decides. Returns when to observe and step again at the latest, or POLICY_NEVER: at a ring. */
 int64_t policy_step(struct policy *policy, int64_t now_ns);
+
+/* Says whether a tenant that is withheld would have launched a moment ago, by its own books. */
+bool policy_asks_in_vain(const struct policy *policy, int32_t index, int64_t now_ns);
 
 /* Says whether a tenant's rings bring news before the time policy_step returned: those of one that
  * waits for its window say only that it still waits. */

@@ -23,7 +23,7 @@ static inline bool policy_is_fresh(const struct policy_tenant *tenant, int64_t n
 /* Says whether a tenant asks for the GPU: it wanted it a moment ago and has not given it up. */
 static inline bool policy_demands(const struct policy_tenant *tenant, int64_t now_ns)
 {
-    return tenant->is_present && !tenant->is_off && !tenant->must_ring &&
+    return tenant->is_present && !tenant->is_off && !tenant->is_withheld && !tenant->must_ring &&
            policy_is_fresh(tenant, now_ns) && tenant->demand_ns > tenant->spent_demand_ns;
 }
 

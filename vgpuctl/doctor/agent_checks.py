@@ -229,6 +229,16 @@ def watch(report: AgentReport) -> list[Finding]:
                 "delete its pod, or have its processes ended (watch: {unaccounted: terminate})",
             )
         )
+    for forged in seen.forged:
+        found.append(
+            warn(
+                "watch",
+                f"processes of {forged.owner} take more of GPU {forged.gpu} than their share of "
+                f"{forged.share_percent} %, and its usage hides it "
+                f"(allocation {forged.allocation})",
+                "nothing: they wait until the share is kept; see who wrote into the usage file",
+            )
+        )
     for process in seen.bypassing:
         found.append(
             warn(
@@ -261,7 +271,14 @@ def watch(report: AgentReport) -> list[Finding]:
     left_out = seen.bypassing_count + seen.foreign_count - len(seen.bypassing) - len(seen.foreign)
     if left_out > 0:
         found.append(warn("watch", f"{left_out} more processes like these", "see the metrics"))
-    left_out = seen.damaged_count - len(seen.damaged) + seen.charged_count - len(seen.charged)
+    left_out = sum(
+        count - len(shown)
+        for count, shown in (
+            (seen.damaged_count, seen.damaged),
+            (seen.charged_count, seen.charged),
+            (seen.forged_count, seen.forged),
+        )
+    )
     if left_out > 0:
         found.append(warn("watch", f"{left_out} more containers like these", "see the metrics"))
     return found

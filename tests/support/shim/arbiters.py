@@ -33,6 +33,10 @@ class NotedArbiter:
         self.calls.append(("stop",))
         self.places.clear()
 
+    def withhold(self, directory: Path, seconds: float) -> bool:
+        self.calls.append(("withhold", directory.name, seconds))
+        return True
+
     def counters(self) -> ArbiterCounters:
         return ArbiterCounters(0, 0, self.overruns, 5_000_000 * self.overruns, Mode.FREE, {}, {})
 

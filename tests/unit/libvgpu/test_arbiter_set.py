@@ -219,3 +219,19 @@ def test_an_arbiter_that_cannot_start_leaves_the_gpu_to_others(world: ArbiterWor
 
     assert changes == [ArbiterChange(A, "arbiter cannot be started", "no threads left")]
     assert world.locks.taken == set()
+
+
+def test_a_slice_is_withheld_by_the_arbiter_of_its_gpu_alone(world: ArbiterWorld) -> None:
+    world.slice("one", a=30)
+    world.slice("two", a=70)
+    arbiters = world.process()
+    arbiters.look()
+    (made,) = world.made
+
+    assert arbiters.withhold(A, made_directory(made, "one"), 2.5)
+    assert made.calls[-1] == ("withhold", "one", 2.5)
+    assert not arbiters.withhold("GPU-other", made_directory(made, "one"), 2.5)
+
+
+def made_directory(made: NotedArbiter, name: str) -> Path:
+    return next(path for path in made.places if path.name == name)

@@ -9,13 +9,13 @@ from collections.abc import Iterator
 
 from .place import LIMITS, RING, USAGE
 
-_DEVICE_AT, _DEVICE_BYTES = 256, 256  # of the first device, behind the header
+DEVICE_AT, _DEVICE_BYTES = 256, 256  # of the first device, behind the header
 _HI_SLOT_AT = 128
 _DEMAND_AT = 64  # virtual time, busy until, demand and yielded window of a device
 _ALL = (1 << 64) - 1
 
 
-def _write(image: bytes, at: int = 0) -> None:
+def write(image: bytes, at: int = 0) -> None:
     descriptor = os.open(USAGE, os.O_RDWR)
     with contextlib.suppress(OSError):
         os.pwrite(descriptor, image, at)
@@ -29,7 +29,7 @@ def _read() -> bytes:
 
 def _again(image: bytes, at: int = 0) -> Iterator[None]:
     while True:
-        _write(image, at)
+        write(image, at)
         yield
 
 
@@ -47,7 +47,7 @@ def of_another_layout() -> Iterator[None]:
         for at in range(8, 64, 4):
             changed = image.copy()
             changed[at : at + 4] = struct.pack("<I", struct.unpack_from("<I", image, at)[0] + 1)
-            _write(bytes(changed))
+            write(bytes(changed))
             yield
 
 
@@ -57,19 +57,19 @@ def of_another_tenant() -> Iterator[None]:
         limits = file.read()
     image = bytearray(_read())
     while True:
-        _write(limits)
+        write(limits)
         yield
         image[64:128] = b"000000000000".ljust(64, b"\0")
-        _write(bytes(image))
+        write(bytes(image))
         yield
 
 
 def of_noise() -> Iterator[None]:
     chance, size = random.Random(1), len(_read())
     while True:
-        _write(chance.randbytes(size))
+        write(chance.randbytes(size))
         yield
-        _write(chance.randbytes(size - 256), 256)
+        write(chance.randbytes(size - 256), 256)
         yield
 
 
@@ -82,8 +82,8 @@ def with_all_slots() -> Iterator[None]:
     image = _read()
     body = struct.pack("<Q", 3) * ((len(image) - 256) // 8)
     while True:
-        _write(struct.pack("<I", 0xFFFFFFFF), _HI_SLOT_AT)
-        _write(body, 256)
+        write(struct.pack("<I", 0xFFFFFFFF), _HI_SLOT_AT)
+        write(body, 256)
         yield
 
 
@@ -93,7 +93,7 @@ def forged_demand() -> Iterator[None]:
     while True:
         now_ns = time.monotonic_ns()
         for demand in (now_ns, _ALL, now_ns + (1 << 40), 0):
-            _write(struct.pack("<QQQQ", _ALL, _ALL, demand, 0), _DEVICE_AT + _DEMAND_AT)
+            write(struct.pack("<QQQQ", _ALL, _ALL, demand, 0), DEVICE_AT + _DEMAND_AT)
             with contextlib.suppress(BlockingIOError):
                 os.write(ring, b"!")
         yield

@@ -32,7 +32,13 @@ from deviceplugin.policy.devices.layout import Layout
 from deviceplugin.policy.devices.mig_layout import MigDifference
 from deviceplugin.policy.limits.resolver import DeviceOrigins, Origin, ResolvedLimits, Source
 from deviceplugin.policy.limits.rules import RaiseUnits
-from deviceplugin.watch.report import ChargedMemory, DamagedUsage, SeenProcess, WatchFindings
+from deviceplugin.watch.report import (
+    ChargedMemory,
+    DamagedUsage,
+    ForgedTime,
+    SeenProcess,
+    WatchFindings,
+)
 from libvgpu.errors import ConfigError
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
 
@@ -222,7 +228,8 @@ def test_no_key_of_the_page_is_forgotten_where_it_is_written(
     process = SeenProcess("GPU-0", 7, 1, "python", 1, "a", owner, how="by a copy of the driver")
     damaged = (DamagedUsage("a", owner, "has cut it"),)
     charged = (ChargedMemory("GPU-0", "a", owner, 5),)
-    findings = WatchFindings("no pids", "kill", (process,), (process,), damaged, charged, 1)
+    forged = (ForgedTime("GPU-0", "a", owner, 20),)
+    findings = WatchFindings("no pids", "kill", (process,), (process,), damaged, charged, forged, 1)
     injection = ReportedInjection(("cdi-cri",), "so it is", ("nvidia",), "/spec", ("no driver",))
     difference = MigDifference(Gpu(5, "GPU-5", "test", 1 << 34), (), "")
     monkeypatch.setattr(agent_state, "mig_differences", lambda *_: [difference])

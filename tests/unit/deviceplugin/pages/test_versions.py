@@ -57,6 +57,10 @@ PAGES: dict[str, tuple[Any, Any, Any]] = {
                 "charged": [{
                     "gpu": "GPU-0", "allocation": "a", "owner": "ns/pod/c", "memory_bytes": 5,
                 }],
+                "forged_count": 1,
+                "forged": [{
+                    "gpu": "GPU-0", "allocation": "a", "owner": "ns/pod/c", "share_percent": 20,
+                }],
                 "ended_count": 3,
             },
             "draining_gpus": {"GPU-2": "mps until 1 slices have ended"},
@@ -85,7 +89,8 @@ PAGES: dict[str, tuple[Any, Any, Any]] = {
             "shim_build": "b",
             "watch": {"foreign": [{"gpu": "GPU-0", "pid": 8, "command": "y"}],
                       "damaged": [{"allocation": "a"}],
-                      "charged": [{"gpu": "GPU-0", "allocation": "a"}]},
+                      "charged": [{"gpu": "GPU-0", "allocation": "a"}],
+                      "forged": [{"gpu": "GPU-0", "allocation": "a"}]},
             "allocations": [{"allocation": "a", "owner": "o", "devices": [{"gpu": "GPU-0"}]}],
             "devices": [{"resource": "nvidia.com/gpu", "id": "GPU-4"}],
         },

@@ -159,3 +159,33 @@ def test_one_that_is_off_is_left_alone() -> None:
     lib.policy_step(policy, START_NS)
 
     assert [policy.tenants[i].mode for i in range(2)] == [FREE, FREE]
+
+
+def test_one_that_is_withheld_has_nothing_and_the_others_share_without_it() -> None:
+    gpu = Contention(LaunchingTenant(20), LaunchingTenant(30), LaunchingTenant(50))
+    gpu.run(SECOND)
+
+    lib.policy_withhold(gpu.policy, 0, gpu.now_ns + 3 * SECOND)
+    gpu.run(100 * MS)
+    gpu.forget_work()
+    gpu.run(2 * SECOND)
+    assert gpu.shares() == pytest.approx([0, 37.5, 62.5], abs=0.5)
+    assert lib.policy_asks_in_vain(gpu.policy, 0, gpu.now_ns)
+
+    gpu.run(SECOND)
+    gpu.forget_work()
+    gpu.run(2 * SECOND)
+    assert gpu.shares() == pytest.approx([20, 30, 50], abs=0.5)
+
+
+def test_a_neighbour_of_one_that_is_withheld_is_free() -> None:
+    gpu = Contention(LaunchingTenant(20), LaunchingTenant(30))
+    gpu.run(SECOND)
+
+    lib.policy_withhold(gpu.policy, 0, gpu.now_ns + 3 * SECOND)
+    gpu.run(100 * MS)
+
+    tenants = gpu.policy.tenants
+    assert (tenants[0].mode, tenants[0].end_ns, tenants[1].mode) == (WINDOWS, 0, FREE)
+    gpu.run(3 * SECOND)
+    assert tenants[0].mode == tenants[1].mode == WINDOWS
