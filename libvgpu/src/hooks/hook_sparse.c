@@ -51,7 +51,7 @@ static uint64_t pack(const uint32_t *values, const unsigned int *bits, int count
 {
     uint64_t packed = 0;
     for (int i = 0; i < count; i++) {
-        *fits = *fits && values[i] >> bits[i] == 0;
+        *fits = *fits && (uint64_t)values[i] >> bits[i] == 0;
         packed = packed << bits[i] | values[i];
     }
     return packed;

@@ -38,6 +38,20 @@ print(used(), apply(*(tile(array, x) for x in range(4))), used())
     assert ran(part, SPARSE + code) == [0, 1, 0, 0, 4, 0, 2, 0, 42, 42, 0, 0]
 
 
+def test_the_second_tile_of_a_tail_is_returned_when_it_is_unmapped(part: Slice) -> None:
+    code = """
+def tail(*of):
+    made = tile(*of)
+    made.subresourceType = driver.CUarraySparseSubresourceType(1)
+    where = made.subresource.miptail
+    where.layer, where.offset, where.size = 0, 65536, 65536
+    return made
+array, one = sparse(100, 300), pool()
+print(apply(tail(array, 0, one)), release(one), used(), apply(tail(array, 0)), used())
+"""
+    assert ran(part, SPARSE + code) == [0, 0, 2, 0, 0]
+
+
 def test_an_unmapping_behind_a_busy_stream_returns_nothing_yet(part: Slice) -> None:
     code = """
 array, one, stream = sparse(), pool(), check(driver.cuStreamCreate(1))
