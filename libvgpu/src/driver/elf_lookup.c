@@ -3,16 +3,30 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <string.h>
 
 /* Symbol version table entry of a definition that is not the default one. */
 #define VERSION_HIDDEN 0x8000
 
-struct request {
-    const char *name;
-    const char *symbol;
-    void *found;
-};
+/* The loader's list, by glibc's name. */
+extern struct r_debug _r_debug __attribute__((weak));
+
+/* A sanitizer's run-time asks dlsym for libc's functions before its own stand-ins for them work, and
+ * stands in for strcmp and dl_iterate_phdr, too. So what finds dlsym calls nothing of libc. */
+static bool is_same(const char *a, const char *b)
+{
+    for (; *a == *b && *a != 0; a++)
+        b++;
+    return *a == *b;
+}
+
+static const char *file_name(const char *path)
+{
+    const char *name = path;
+    for (; *path != 0; path++)
+        if (*path == '/')
+            name = path + 1;
+    return name;
+}
 
 /* glibc relocates d_ptr in place, other loaders (musl, vdso) leave an offset. */
 static const void *at_address(ElfW(Addr) base, ElfW(Addr) value)
@@ -47,7 +61,7 @@ static void *take(const struct elf_object *object, uint32_t index, const char *s
 {
     const ElfW(Sym) *entry = &object->symbols[index];
     if (*is_default || entry->st_shndx == SHN_UNDEF || ELF64_ST_TYPE(entry->st_info) != STT_FUNC ||
-        strcmp(object->strings + entry->st_name, symbol) != 0)
+        !is_same(object->strings + entry->st_name, symbol))
         return found;
     *is_default = object->versions == NULL || !(object->versions[index] & VERSION_HIDDEN);
     return *is_default || found == NULL ? (void *)(object->base + entry->st_value) : found;
@@ -84,29 +98,19 @@ void *elf_find(const struct elf_object *object, const char *symbol)
     return found;
 }
 
-static int look_at(struct dl_phdr_info *info, size_t size, void *argument)
-{
-    struct request *request = argument;
-    const char *name = info->dlpi_name == NULL ? "" : info->dlpi_name;
-    const char *slash = strrchr(name, '/');
-    if (strcmp(slash != NULL ? slash + 1 : name, request->name) != 0)
-        return 0;
-    for (int i = 0; i < info->dlpi_phnum; i++) {
-        if (info->dlpi_phdr[i].p_type != PT_DYNAMIC)
-            continue;
-        const ElfW(Dyn) *dynamic =
-            (const ElfW(Dyn) *)(info->dlpi_addr + info->dlpi_phdr[i].p_vaddr);
-        struct elf_object object = read_object(info->dlpi_addr, dynamic);
-        request->found = elf_find(&object, request->symbol);
-    }
-    return request->found != NULL;
-}
-
 void *elf_lookup(const char *name, const char *symbol)
 {
-    struct request request = {name, symbol, NULL};
-    dl_iterate_phdr(look_at, &request);
-    return request.found;
+    /* What a process began with comes first and is never unloaded, so no lock is needed for it. */
+    for (const struct link_map *map = &_r_debug != NULL ? _r_debug.r_map : NULL; map != NULL;
+         map = map->l_next) {
+        if (map->l_name == NULL || !is_same(file_name(map->l_name), name))
+            continue;
+        struct elf_object object = read_object(map->l_addr, map->l_ld);
+        void *found = elf_find(&object, symbol);
+        if (found != NULL)
+            return found;
+    }
+    return NULL;
 }
 
 struct elf_object elf_object_of(void *handle)
