@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 unexport PYTHONHOME PYTHONPATH PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo quick coverage test hostile bench-check test-gpu e2e e2e-node node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
+.PHONY: help setup build demo quick coverage test hostile tidy bench-check test-gpu e2e e2e-node node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -135,6 +135,9 @@ lint: build $(LINT) $(TESTS) $(PLOT)  ## check style, types and layering; C warn
 	@$(BIN)/python -m libvgpu._build --werror
 	@$(BIN)/towncrier build --draft --version next >build/changelog.md 2>&1 || { cat build/changelog.md; false; }
 
+tidy: $(LINT)  ## have clang-tidy look for mistakes in the C code (some minutes)
+	@PYTHONPATH=tests:. $(BIN)/python -m support.tidy
+
 fmt: $(LINT)  ## format the Python and the C code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -149,7 +152,7 @@ check: lint node-parts test  ## what CI runs before a merge: lint, all tests in 
 	@$(MAKE) --no-print-directory e2e
 
 # One step after the other, and all of them: the first that fails hides nothing of the rest.
-LONG_STEPS = test hostile coverage bench-check e2e wheel image model
+LONG_STEPS = tidy test hostile coverage bench-check e2e wheel image model
 check-long: export VGPU_LONG = 1
 check-long: export VGPU_KUBERNETES = all
 check-long: lint $(ZIG) node-parts  ## run everything in its long form, what measures time too, on all versions of Kubernetes (hours)

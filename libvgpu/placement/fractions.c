@@ -273,7 +273,7 @@ static int8_t binpack_score(const struct search *search)
                                  gpus[place].memory_units);
             opens = opens || gpus[place].is_empty;
         }
-        if (gpus[place].has_problem)
+        if (gpus[place].has_problem && !is_taken)
             continue;
         total++;
         empty_left += gpus[place].is_empty && !is_taken;

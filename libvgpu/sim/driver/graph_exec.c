@@ -291,7 +291,7 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdate
 CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode *error_node,
                            CUgraphExecUpdateResult *result)
 {
-    CUgraphExecUpdateResultInfo info;
+    CUgraphExecUpdateResultInfo info = {.result = CU_GRAPH_EXEC_UPDATE_ERROR};
     CUresult error = cuGraphExecUpdate_v2(exec, graph, &info);
     if (error_node)
         *error_node = info.errorNode;

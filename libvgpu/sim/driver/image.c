@@ -221,7 +221,7 @@ CUresult image_read_file(const char *path, void **image, uint64_t *length)
     REFUSE_IF(!file, CUDA_ERROR_FILE_NOT_FOUND);
     char *bytes = NULL;
     long end = fseek(file, 0, SEEK_END) == 0 ? ftell(file) : -1;
-    rewind(file);
+    end = fseek(file, 0, SEEK_SET) == 0 ? end : -1;
     if (end > 0 && (bytes = calloc(1, (size_t)end + 1)) != NULL &&
         fread(bytes, 1, (size_t)end, file) != (size_t)end) {
         free(bytes);

@@ -103,8 +103,8 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes)
 /* Makes the place of a mapping a part of its reservation and nothing else. */
 static void reserve_again(const struct vmm_mapping *mapping)
 {
-    mmap((void *)mapping->address, mapping->bytes, PROT_NONE,
-         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    (void)mmap((void *)mapping->address, mapping->bytes, PROT_NONE,
+               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }
 
 static CUresult map_locked(struct vmm_mapping *mapping)

@@ -16,7 +16,7 @@ static nvmlReturn_t check(nvmlDevice_t device, const void *result)
 {
     nvmlEnableState_t mode;
     NVML_CHECK(device, result);
-    nvmlDeviceGetAccountingMode(device, &mode);
+    CHECK(nvmlDeviceGetAccountingMode(device, &mode));
     return mode == NVML_FEATURE_ENABLED ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 

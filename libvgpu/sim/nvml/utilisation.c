@@ -128,7 +128,7 @@ nvmlReturn_t nvmlDeviceGetProcessesUtilizationInfo(nvmlDevice_t device,
 
 static nvmlReturn_t sampled_value(nvmlDevice_t device, nvmlSamplingType_t type, unsigned int *value)
 {
-    nvmlUtilization_t utilization;
+    nvmlUtilization_t utilization = {0};
     switch (type) {
     case NVML_TOTAL_POWER_SAMPLES:
         return nvmlDeviceGetPowerUsage(device, value);

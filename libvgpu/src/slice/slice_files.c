@@ -83,8 +83,9 @@ static int open_usage(const char *path, struct mapping *mapping, uint32_t device
     int error = map_file(path, true, mapping);
     if (error == 0)
         error = -usage_check_header(mapping->address, mapping->bytes);
-    if (error == 0 &&
-        ((const struct vgpu_usage_header *)mapping->address)->device_capacity < device_count)
+    const struct vgpu_usage_header *header = mapping->address;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): mmap's errno is never 0 */
+    if (error == 0 && header->device_capacity < device_count)
         error = EINVAL;
     return error;
 }

@@ -10,8 +10,9 @@
 #include "slice/locks.h"
 
 /* In the lowest bits of a word, above them the handle: an address of 57 bits at most. */
-enum { NOT_ASKED, IS_NONE, IS_COLLECTIVE, STATES = 3 };
+enum { NOT_ASKED, IS_NONE, IS_COLLECTIVE };
 #define STATE_BITS 2
+#define STATES 3u        /* those bits */
 #define FIRST_COUNT 1024 /* a power of two, as all are */
 
 struct table {

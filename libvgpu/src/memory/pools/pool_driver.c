@@ -82,7 +82,8 @@ void pool_note_steps(struct pool *pool, uint64_t reserved)
         step = MOST_STEP_BYTES;
     if (step > pool->step_bytes)
         pool->step_bytes = step;
-    if (step > pool_likely_step(pool->device)) /* a race of two threads loses a guess */
+    /* A race of two threads loses a guess. */
+    if (pool->device >= 0 && step > pool_likely_step(pool->device))
         __atomic_store_n(&seen_step_bytes[pool->device], step, __ATOMIC_RELAXED);
 }
 
