@@ -49,8 +49,9 @@ def read_mounts(process: Path) -> list[MountedPart]:
         OSError: it has ended.
     """
     found = []
-    for line in (process / "mountinfo").read_text(errors="replace").splitlines():
-        fields, _, kind = line.partition(" - ")
+    # Names may hold any other end of a line than a newline.
+    for line in filter(None, (process / "mountinfo").read_bytes().split(b"\n")):
+        fields, _, kind = line.decode(errors="replace").partition(" - ")
         _, _, device, root, point, *_ = fields.split(" ")
         name, source, *_ = kind.split(" ")
         found.append(MountedPart(device, PurePosixPath(root), PurePosixPath(point), name, source))

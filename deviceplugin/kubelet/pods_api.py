@@ -5,6 +5,7 @@ only after that. So it is listed, when a pod is under admission that is not know
 followed. Used where the API server cannot be asked.
 """
 
+import contextlib
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -78,7 +79,8 @@ def _pod(pod: Any, domain: str) -> pod_wire.Pod:
     metadata, spec, status = pod.metadata, pod.spec, pod.status
     created = None
     if metadata.HasField("creation_timestamp"):
-        created = datetime.fromtimestamp(metadata.creation_timestamp.seconds, UTC).isoformat()
+        with contextlib.suppress(ValueError, OverflowError, OSError):  # seconds of no year
+            created = datetime.fromtimestamp(metadata.creation_timestamp.seconds, UTC).isoformat()
     return pod_wire.Pod(
         pod_wire.PodMetadata(
             name=metadata.name,

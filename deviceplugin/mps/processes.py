@@ -63,10 +63,10 @@ class PidfdProcess:
 def parent_of(pid: int) -> int:
     """Returns the parent of a process, 0 where it is not there."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_bytes()
     except OSError:
         return 0
-    return int(text.rpartition(")")[2].split()[1])  # the name before may hold anything
+    return int(text.rpartition(b")")[2].split()[1])  # the name before may hold anything
 
 
 def is_ours(pid: int, entry: str) -> bool:

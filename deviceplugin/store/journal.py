@@ -99,7 +99,10 @@ def _content(line: bytes, number: int) -> dict[str, Any]:
     head, body = line[: _CRC_DIGITS + 1], line[_CRC_DIGITS + 1 :]
     if head != b"%08x " % zlib.crc32(body):
         raise ValueError(f"line {number} does not have the CRC it names")
-    content = msgspec.json.decode(body)
+    try:
+        content = msgspec.json.decode(body)
+    except RecursionError:
+        raise ValueError(f"line {number} is nested too deeply") from None
     if not isinstance(content, dict):
         raise ValueError(f"line {number} is not an object")
     return content
@@ -122,7 +125,7 @@ def _version_1(raw: bytes) -> tuple[Allocation, ...]:
         if data["version"] != 1:
             raise ValueError(f"version {data['version']!r}, not 1")
         return tuple(_allocation(row) for row in data["allocations"])
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 
 

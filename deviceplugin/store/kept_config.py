@@ -58,7 +58,7 @@ class KeptConfig:
             text, self.record = _decode(raw)
         except KeyError as error:
             raise ConfigError(f"{self.path} is damaged: it lacks {error}") from None
-        except (ValueError, TypeError, RecursionError) as error:
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
             raise ConfigError(f"{self.path} is damaged: {error}") from None
         self._saved = text, self.record
         return text

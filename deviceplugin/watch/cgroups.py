@@ -41,7 +41,8 @@ def pod_cgroup(text: str) -> PodCgroup | None:
         text: a whole ``/proc/PID/cgroup``. Where there are several hierarchies (v1), those that
             name a pod must name the same one.
     """
-    found = {place for line in text.splitlines() if (place := _of_path(line.split(":", 2)[-1]))}
+    # A newline is all that the name of a cgroup cannot hold.
+    found = {place for line in text.split("\n") if (place := _of_path(line.split(":", 2)[-1]))}
     if len({place.pod_uid for place in found}) != 1:
         return None
     return max(found, key=lambda place: bool(place.container_id))

@@ -2,7 +2,9 @@
 
 Only files that the kernel writes from its own records are read: nothing here touches a file system,
 a page or a name of the process, since a tenant may put something there that never answers (so no
-``cmdline``, no ``environ``, nothing below ``root`` or ``cwd``). Every read is bounded.
+``cmdline``, no ``environ``, nothing below ``root`` or ``cwd``). Every read is bounded. Names in
+these files are a tenant's to choose, and hold any character but a newline: a newline alone ends a
+line, as nothing else does that Python takes for an end.
 """
 
 import os
@@ -170,7 +172,7 @@ def read_namespace_mounts(pid: int, proc: Path = PROC) -> Iterator[MountPoint]:
 
 
 def _mounts(table: str) -> Iterator[MountPoint]:
-    for line in table.splitlines():
+    for line in table.split("\n"):
         fields = line.split(" ")
         if len(fields) > 4:
             source = _plain(fields[3])
@@ -180,7 +182,7 @@ def _mounts(table: str) -> Iterator[MountPoint]:
 
 def read_mapped_files(pid: int, proc: Path = PROC) -> Iterator[tuple[int, str]]:
     """Yields inode and path of what a process has mapped."""
-    for line in (_read(_thread(pid, proc) / "maps") or "").splitlines():
+    for line in (_read(_thread(pid, proc) / "maps") or "").split("\n"):
         fields = line.split(None, 5)
         if len(fields) == 6 and fields[5].startswith("/"):
             yield int(fields[4]), fields[5]

@@ -43,9 +43,9 @@ def patch(pod: Json, rules: PodRules) -> list[dict[str, Any]]:
         pod: as JSON has it.
     """
     spec = _mapping(pod, "spec")
-    containers = _containers(spec, "containers")
+    containers = _mappings(spec, "containers")
     asking = [i for i, each in enumerate(containers) if _asks(each, rules)]
-    if not asking and not any(_asks(each, rules) for each in _containers(spec, "initContainers")):
+    if not asking and not any(_asks(each, rules) for each in _mappings(spec, "initContainers")):
         return []
     return [
         *_tolerations(spec, rules),
@@ -66,7 +66,7 @@ def _asks(container: Json, rules: PodRules) -> bool:
 
 
 def _tolerations(spec: Json, rules: PodRules) -> Iterator[dict[str, Any]]:
-    there = spec.get("tolerations") or []
+    there = _mappings(spec, "tolerations")
     missing = [t for t in rules.tolerations if not any(_same(t, other) for other in there)]
     if missing and spec.get("tolerations") is None:
         yield _add([], "spec", "tolerations")
@@ -92,11 +92,10 @@ def _scheduler(spec: Json, rules: PodRules) -> Iterator[dict[str, Any]]:
 
 
 def _labels(metadata: Json, rules: PodRules) -> Iterator[dict[str, Any]]:
-    there = metadata.get("labels")
-    if rules.labels and there is None:
+    if rules.labels and metadata.get("labels") is None:
         yield _add({}, "metadata", "labels")
     for name, value in sorted(rules.labels.items()):
-        if name not in (there or {}):
+        if name not in _mapping(metadata, "labels"):
             yield _add(value, "metadata", "labels", name)
 
 
@@ -116,6 +115,6 @@ def _mapping(of: Json, name: str) -> Json:
     return found if isinstance(found, dict) else {}
 
 
-def _containers(spec: Json, name: str) -> list[Json]:
-    found = spec.get(name)
+def _mappings(of: Json, name: str) -> list[Json]:
+    found = of.get(name)
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []

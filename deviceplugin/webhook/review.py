@@ -48,7 +48,7 @@ def answer(sent: bytes, rules: PodRules) -> bytes:
         raise ReviewError(f"the body is not an {KIND} of a pod: {why}")
     try:
         review = _REVIEW.decode(sent)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ReviewError(f"the body is not an {KIND}: {error}") from error
     if (review.api_version, review.kind) != (API_VERSION, KIND):
         raise ReviewError(

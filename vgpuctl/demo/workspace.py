@@ -138,7 +138,7 @@ def sweep(base: Path | None = None) -> list[Path]:
 def start_time_ticks(pid: int) -> int | None:
     """Returns field 22 of /proc/PID/stat, which tells a reused pid; None if there is none."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
     return int(fields[19])

@@ -21,7 +21,7 @@ def run_directory(path: Path) -> list[Finding]:
     except OSError as error:
         return [node_checks.no_run_directory(path, error)]
     try:
-        mounts = _MOUNTS.read_text()
+        mounts = _MOUNTS.read_bytes().decode(errors="replace")
     except OSError:
         mounts = ""
     seen = node_checks.RunDirectory(

@@ -106,6 +106,6 @@ def _needed_glibc(state_dir: Path) -> int:
 
 def _own_text(path: Path) -> str:
     try:
-        return path.read_text(errors="replace")
+        return path.read_bytes().decode(errors="replace")
     except OSError:
         return ""

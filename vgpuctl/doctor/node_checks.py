@@ -129,7 +129,7 @@ def filesystem_of(device: int, mounts: str) -> str:
         mounts: text of ``/proc/self/mountinfo``.
     """
     wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in mounts.splitlines():
+    for line in mounts.split("\n"):
         mount, _, rest = line.partition(" - ")
         if mount.split()[2:3] == [wanted]:
             return rest.split()[0]

@@ -33,7 +33,7 @@ def layout(mountinfo: str) -> str:
     Args:
         mountinfo: text of a process's file of that name.
     """
-    kinds = {line.partition(" - ")[2].split(" ")[0] for line in mountinfo.splitlines()}
+    kinds = {line.partition(" - ")[2].split(" ")[0] for line in mountinfo.split("\n")}
     if "cgroup" in kinds:
         return HYBRID if "cgroup2" in kinds else V1
     return V2 if "cgroup2" in kinds else ""

@@ -74,10 +74,10 @@ def pids(proc: Path) -> Iterator[int]:
 
 def _cgroup(pid: int, proc: Path) -> str:
     try:
-        lines = (proc / str(pid) / "cgroup").read_text(errors="replace").splitlines()
+        text = (proc / str(pid) / "cgroup").read_bytes().decode(errors="replace")
     except OSError:
         return ""
-    return lines[-1].split(":", 2)[-1] if lines else ""
+    return text.removesuffix("\n").rpartition("\n")[2].split(":", 2)[-1]
 
 
 def _files(pid: int, proc: Path) -> tuple[str, ...] | None:

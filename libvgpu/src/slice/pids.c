@@ -77,8 +77,8 @@ uint64_t pids_start_time(const char *pid)
     if (!read_file(pid, "stat", text))
         return 0;
     const char *at = strrchr(text, ')'); /* the command before it may hold anything */
-    if (at == NULL || sscanf(at + 2,
-                             "%*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
+    if (at == NULL || sscanf(at,
+                             ") %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d "
                              "%*d %*d %*d %*d %llu",
                              &ticks) != 1)
         return 0;

@@ -3,6 +3,17 @@
 #define FULL_PERCENT 100
 #define MOST_DEBT_NS 3600000000000 /* an hour: beyond it the sums could overflow */
 
+/* A tenant's program may have written any number. With it a sum wraps, which is garbage like it. */
+static int64_t plus(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a + (uint64_t)b);
+}
+
+static int64_t minus(int64_t a, int64_t b)
+{
+    return (int64_t)((uint64_t)a - (uint64_t)b);
+}
+
 int64_t virtual_time_cost_ns(int64_t gpu_ns, uint32_t percent)
 {
     return gpu_ns * FULL_PERCENT / (percent == 0 ? 1 : percent);
@@ -20,7 +31,7 @@ void virtual_time_set_percent(struct vgpu_usage_device *device, int64_t now_ns, 
     int64_t virtual_ns = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
     int64_t moved_ns;
     do {
-        int64_t ahead_ns = virtual_ns - now_ns;
+        int64_t ahead_ns = minus(virtual_ns, now_ns);
         if (virtual_ns == 0 || ahead_ns > MOST_DEBT_NS || ahead_ns < -MOST_DEBT_NS)
             return;
         moved_ns = now_ns + ahead_ns * (int64_t)before / percent;
@@ -46,15 +57,15 @@ void virtual_time_enter(struct vgpu_usage_device *device, int64_t now_ns)
 int64_t virtual_time_wait_ns(const struct vgpu_usage_device *device, int64_t now_ns,
                              int64_t slack_ns)
 {
-    int64_t ahead_ns = __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED) - now_ns;
+    int64_t ahead_ns = minus(__atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED), now_ns);
     int64_t least_ns = slack_ns < 0 ? slack_ns : 0;
     return ahead_ns > slack_ns ? ahead_ns - least_ns : 0;
 }
 
 int64_t virtual_time_left_ns(const struct vgpu_usage_device *device, int64_t now_ns)
 {
-    return now_ns + VIRTUAL_TIME_SLACK_NS -
-           __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED);
+    return minus(now_ns + VIRTUAL_TIME_SLACK_NS,
+                 __atomic_load_n(&device->virtual_time_ns, __ATOMIC_RELAXED));
 }
 
 /* The end of the work in flight is no more than a prediction: of two that are stored at one moment
@@ -82,7 +93,7 @@ void virtual_time_charge(struct vgpu_usage_device *device, int64_t now_ns, int64
 {
     move(device, gpu_ns, percent);
     int64_t until_ns = busy_until(device);
-    set_busy_until(device, (until_ns > now_ns ? until_ns : now_ns) + gpu_ns);
+    set_busy_until(device, plus(until_ns > now_ns ? until_ns : now_ns, gpu_ns));
 }
 
 void virtual_time_advance(struct vgpu_usage_device *device, int64_t gpu_ns, uint32_t percent)
@@ -95,8 +106,9 @@ void virtual_time_correct(struct vgpu_usage_device *device, int64_t now_ns, int6
 {
     move(device, gpu_ns, percent);
     int64_t until_ns = busy_until(device);
+    int64_t corrected_ns = plus(until_ns, gpu_ns);
     if (until_ns > now_ns)
-        set_busy_until(device, until_ns + gpu_ns > now_ns ? until_ns + gpu_ns : now_ns);
+        set_busy_until(device, corrected_ns > now_ns ? corrected_ns : now_ns);
 }
 
 void virtual_time_forgive(struct vgpu_usage_device *device, int64_t now_ns)

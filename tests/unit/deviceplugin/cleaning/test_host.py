@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.cleaning.host import HostDirectories, HostInUse, clean
+from deviceplugin.cleaning.mounts import read_mounts
 from libvgpu.allocation_dirs import AllocationMeta, write_meta
 from libvgpu.errors import VgpuError
 
@@ -114,6 +115,12 @@ def test_a_program_under_vgpuctl_run_keeps_all(host: Host) -> None:
     (host.proc / "80/ns").rmdir()
     (host.proc / "80").rmdir()
     assert host.dirs.run in host.clean()
+
+
+def test_a_mount_named_like_two_lines_is_one(host: Host) -> None:
+    host.node_mounts("9 1 0:9 /volume/a\rb /pods/a\u2028b rw shared:6 - ext4 /dev/x\x85y rw")
+
+    assert [str(each.root) for each in read_mounts(host.proc / "1")][2:] == ["/volume/a\rb"]
 
 
 def test_file_systems_of_pipe_directories_go_first(host: Host) -> None:

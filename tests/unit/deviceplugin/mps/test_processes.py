@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +55,16 @@ def test_a_tool_whose_answer_nobody_waits_for_is_ended() -> None:
         ask_tool(
             ["sleep", "60"], "", {"PATH": "/usr/bin:/bin"}, PATIENCE_S, MOST, lambda: next(asked)
         )
+
+
+def test_the_parent_of_a_process_with_any_name_is_told() -> None:
+    comm = Path("/proc/self/comm")
+    name = comm.read_bytes()
+    try:
+        comm.write_bytes(b"\xff) R 1 (")
+        assert parent_of(os.getpid()) == os.getppid()
+    finally:
+        comm.write_bytes(name)
 
 
 def test_a_process_is_watched_until_it_ends() -> None:

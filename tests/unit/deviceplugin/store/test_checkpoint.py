@@ -3,6 +3,7 @@
 import json
 import subprocess
 import threading
+import zlib
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -55,6 +56,8 @@ def test_no_file_is_the_empty_state(tmp_path: Path) -> None:
         "[]",
         '{"version": 9, "allocations": []}',
         '{"version": 1, "allocations": [{"family": "X"}]}',
+        '{"version": ' + "[" * 100_000,
+        f"{zlib.crc32(b'[' * 100_000):08x} {'[' * 100_000}\n",
     ],
 )
 def test_a_damaged_file_is_put_aside_and_reported(tmp_path: Path, content: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,15 @@ def test_which_gpu_had_which_index_comes_back_too(tmp_path: Path) -> None:
     KeptConfig(tmp_path).keep(FIRST)  # as an earlier version writes it
     assert kept.load() == FIRST
     assert kept.record == NO_RECORD
+
+
+def test_an_index_that_is_no_number_is_damage(tmp_path: Path) -> None:
+    KeptConfig(tmp_path).keep(FIRST, RECORD)
+    text = (tmp_path / FILE).read_text()
+    (tmp_path / FILE).write_text(re.sub(r"(\"gpus\": \[\s*\[\s*)0", r"\1Infinity", text))
+
+    with pytest.raises(ConfigError, match="is damaged"):
+        KeptConfig(tmp_path).load()
 
 
 class FailingDisk(Disk):

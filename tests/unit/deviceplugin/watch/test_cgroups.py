@@ -28,6 +28,8 @@ PATHS = {
     "seen from another pod, systemd": f"/../../kubepods-pod{LOW}.slice/cri-containerd-{ID}.scope",
     "seen from another pod, cgroupfs": f"/../../pod{UID}/{ID}",
     "docker within the pod": f"/kubepods/pod{UID}/{ID}/docker/{'e' * 64}",
+    "a name like a line": f"/kubepods/pod{UID}/{ID}/\r0::/kubepods/pod{OTHER}",
+    "likewise, with a separator": f"/kubepods/pod{UID}/{ID}/\u20280::/kubepods/pod{OTHER}",
     "a forged pod within the pod": f"/kubepods/pod{UID}/{ID}/kubepods/pod{OTHER}/{'e' * 64}",
 }
 

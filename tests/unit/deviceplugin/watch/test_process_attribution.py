@@ -12,7 +12,7 @@ from deviceplugin.watch.process_attribution import (
     mounted,
     place_of,
 )
-from deviceplugin.watch.procfs import MountPoint, read_mounts
+from deviceplugin.watch.procfs import MountPoint, read_mapped_files, read_mounts
 from support.node.fake_proc import DEVICE, OTHER_UID, UID, FakeProc, mount_line, pod_path
 
 PID = 4711
@@ -156,6 +156,15 @@ def test_a_process_in_no_pod_belongs_where_its_mapped_files_are(world: World) ->
     assert world.look().allocation_id == ""
     world.proc.put(PID, maps=line, cgroup=pod_path("1" * 32))  # a pod's mappings prove nothing
     assert world.look().allocation_id == ""
+
+
+@pytest.mark.parametrize("end", "\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+def test_a_file_named_like_a_line_is_one_file(world: World, end: str) -> None:
+    name = f"/home/x{end}1-2 r--p 0 0:77 inode /run/vgpu/allocations/a/limits"
+    world.proc.put(PID, maps=f"1-2 r--p 0 0:77 5 {name}\n", mounts=mount_line(f"/a{end}b", "/c d"))
+
+    assert list(read_mapped_files(PID, world.proc.path)) == [(5, name)]
+    assert [each.source for each in read_mounts(PID, world.proc.path)] == [f"/a{end}b"]
 
 
 def test_a_process_that_is_gone_or_a_zombie_is_nobody(world: World) -> None:

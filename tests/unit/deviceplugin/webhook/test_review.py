@@ -56,9 +56,20 @@ def test_other_pods_are_let_in_without_one(changes: dict[str, Any]) -> None:
         (json.dumps({**review(), "kind": "Pod"}).encode(), "Pod"),
         (b'{"apiVersion": "v1", "kind": "x", "request": {"object": {}}}', "uid"),
         (b"\xff\xfe", "AdmissionReview"),
+        (b'{"kind": "\xff"}', "AdmissionReview"),
         (b'{"a": [' + b"{}," * 60_000 + b"{}]}", "120003 values, and at most 100000 are read"),
     ],
 )
 def test_what_is_no_review_is_named(body: bytes, says: str) -> None:
     with pytest.raises(ReviewError, match=says):
         answer(body, RULES)
+
+
+@pytest.mark.parametrize("odd", [3, [3], "x", {"a": 1}, None])
+@pytest.mark.parametrize("where", ["tolerations", "labels"])
+def test_a_pod_that_no_api_server_sends_is_patched_like_others(where: str, odd: object) -> None:
+    pod = asking()
+    pod["spec" if where == "tolerations" else "metadata"][where] = odd
+    rules = PodRules(("nvidia.com/gpu",), ({"key": "nvidia.com/gpu"},), labels={"a": "b"})
+
+    assert "patch" in json.loads(answer(json.dumps(review(object=pod)).encode(), rules))["response"]

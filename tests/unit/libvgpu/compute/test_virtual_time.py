@@ -69,3 +69,15 @@ def test_work_in_flight_keeps_its_credit() -> None:
     lib.virtual_time_enter(device, behind - 1)  # before it ends: nothing is clipped
 
     assert device.virtual_time_ns == 5 * SECOND + 200 * MS
+
+
+@pytest.mark.parametrize("written", [-(1 << 63), (1 << 63) - 1])
+def test_garbage_of_a_tenant_makes_no_time_negative(written: int) -> None:
+    device = ffi.new("struct vgpu_usage_device *")
+    device.virtual_time_ns = written
+    device.busy_until_ns = written % (1 << 64)
+
+    lib.virtual_time_charge(device, SECOND, MS, 30)
+
+    assert lib.virtual_time_wait_ns(device, SECOND, 0) >= 0
+    assert lib.virtual_time_busy_ns(device, SECOND) >= 0
