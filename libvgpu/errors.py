@@ -62,6 +62,10 @@ class RegionBusyError(RegionUnknownError):
     """A `limits` or `usage` file is whole, and its container keeps others from opening it now."""
 
 
+class LayoutError(RegionError):
+    """A `limits` file is another version's, which may be in use and whole for all that we know."""
+
+
 class DevicesDifferError(RegionError):
     """A `limits` file is whole and cannot be changed so: it was made for other devices."""
 

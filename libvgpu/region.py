@@ -9,6 +9,7 @@ devices beyond the first have `ring.1`, `ring.2` …, since each GPU has its own
 made before there were rings has none; its processes keep to their own cap.
 """
 
+import errno
 import mmap
 import os
 from collections.abc import Iterator
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ._native import ffi, lib
-from .errors import DevicesDifferError, RegionError
+from .errors import DevicesDifferError, LayoutError, RegionError
 from .limits import ComputeMode, ContainerLimits, DeviceLimit, Family
 from .region_files import (
     DIRECTORY_MODE,
@@ -185,8 +186,10 @@ def _read(path: str, descriptor: int) -> LimitsView:
     status = lib.limits_check_header(view, len(image))
     if status == 0:
         status = lib.limits_read(view, head, devices, lib.VGPU_MAX_DEVICES)
+    if status == -errno.EPROTO:
+        raise LayoutError(f"{path} is of a layout version that this version does not know")
     if status != 0:
-        raise RegionError(f"{path} is damaged or of another layout version: {os.strerror(-status)}")
+        raise RegionError(f"{path} is damaged: {os.strerror(-status)}")
     try:
         limits = ContainerLimits(
             allocation_id=ffi.string(head.allocation_id).decode(),
@@ -217,6 +220,7 @@ def write_limits(directory: Path, limits: ContainerLimits, held: int | None = No
     Raises:
         RegionBusyError: its container keeps it from being opened.
         RegionError: the file is missing or damaged.
+        LayoutError: it is another version's.
         DevicesDifferError: the devices do not fit; the file is then unchanged.
     """
     path = f"{directory}/limits"

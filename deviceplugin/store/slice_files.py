@@ -28,6 +28,7 @@ from libvgpu import allocation_dirs, region
 from libvgpu.closed_files import close_directory
 from libvgpu.errors import (
     DevicesDifferError,
+    LayoutError,
     RegionBusyError,
     RegionError,
     RegionUnknownError,
@@ -128,7 +129,8 @@ class SliceStore:
         """Makes the files of an allocation where they are missing, and writes ``limits`` into them.
 
         Files that are whole keep their inode and change in place; a directory of which a part is
-        missing or damaged is made again, which a container sees when it starts. A `ring` alone is
+        missing or damaged is made again, which a container sees when it starts. Files of a layout
+        version that only another version knows stay until then (`put_back`). A `ring` alone is
         added to files of a build that made none: their processes stay, and the next start has it.
 
         Returns:
@@ -145,7 +147,7 @@ class SliceStore:
             return None
         try:
             before = self._write(directory, limits)
-        except (DevicesDifferError, RegionUnknownError):
+        except (DevicesDifferError, LayoutError, RegionUnknownError):
             raise
         except RegionError:
             self._make(directory, allocation, limits)

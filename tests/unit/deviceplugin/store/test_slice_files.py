@@ -9,8 +9,9 @@ import pytest
 from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.store.slice_files import SliceStore
+from libvgpu._native import lib
 from libvgpu.allocation_dirs import read_meta
-from libvgpu.errors import DevicesDifferError
+from libvgpu.errors import DevicesDifferError, LayoutError
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.region import read_limits
 
@@ -42,6 +43,24 @@ def test_files_that_were_made_for_other_devices_are_kept_and_the_change_is_refus
 
     assert (store.directory(ID) / "limits").stat().st_ino == inode
     assert read_limits(store.directory(ID)).limits.devices[0].uuid == "GPU-1"
+
+
+def test_files_of_a_later_layout_stay_until_the_container_starts_again(store: SliceStore) -> None:
+    """As an agent finds them after a rollback."""
+    path = store.directory(ID) / "limits"
+    later = bytearray(path.read_bytes())
+    later[8] = lib.VGPU_LAYOUT_VERSION + 1
+    path.chmod(0o600)
+    path.write_bytes(later)
+    before = path.stat().st_ino, bytes(later)
+
+    with pytest.raises(LayoutError, match="a layout version that this version does not know"):
+        store.put(PAIR, limits(PAIR))
+    assert (path.stat().st_ino, path.read_bytes()) == before
+
+    (store.directory(ID) / "usage").write_bytes(later)  # nor does it know that
+    store.put_back(replace(PAIR, shim_build=store.build), limits(PAIR))
+    assert read_limits(store.directory(ID)).limits == limits(PAIR)
 
 
 def test_a_second_half_changes_the_limits_and_not_since_when_it_is_there(
