@@ -90,6 +90,12 @@ class DaemonHome:
         for directory in (self.pipe, self.log):
             directory.chmod(_MODE)
 
+    def leave(self) -> None:
+        """Unmounts the pipe directory, which nobody has: an earlier version's runner could neither
+        move nor remove one that is mounted."""
+        with contextlib.suppress(OSError):
+            pipe_mount.unmount(self.pipe)
+
     def _make_target(self, target: str) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         self._check_is_nodes(os.path.dirname(target))

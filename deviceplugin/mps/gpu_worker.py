@@ -356,6 +356,8 @@ class GpuWorker:
             self._say(replace(self._now, phase=STOPPING))
             daemon.stop()
         self._daemon = None
+        if not self._occupied:
+            DaemonHome(self._run_dir, self.uuid).leave()
         if self._now.found_mode is not None:
             self._boards.set_compute_mode(self.uuid, self._now.found_mode)
             event(logging.INFO, "compute mode put back", gpu=self.uuid, mode=self._now.found_mode)
