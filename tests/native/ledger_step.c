@@ -154,6 +154,15 @@ static uint64_t others_go_on(int keeps)
     return 0;
 }
 
+/* One comes behind all slots that the victim may have counted, and dies with what is free. */
+static void one_comes_and_dies(void)
+{
+    uint64_t rest = FREE_BYTES - victim_bytes();
+    struct slot stranger = slice_fixture_claim(&slice);
+    take(stranger, rest, "beside a stopped victim");
+    slice_fixture_drop(stranger);
+}
+
 static void check_result(uint64_t bytes_when_stopped, uint64_t neighbour_keeps)
 {
     uint64_t expected = 0;
@@ -173,12 +182,14 @@ static void check_result(uint64_t bytes_when_stopped, uint64_t neighbour_keeps)
 }
 
 /* One life of the victim, stopped at that point. False when it did not come by there. */
-static int run(struct stepped_point point, int resumes, int keeps)
+static int run(struct stepped_point point, int resumes, int keeps, int one_dies)
 {
     alarm(PATIENCE_S);
     pid_t pid = start_victim();
     int reached = stepped_reach(pid, point);
     uint64_t kept = others_go_on(keeps);
+    if (one_dies)
+        one_comes_and_dies();
     if (resumes) {
         uint64_t bytes_when_stopped = victim_bytes();
         stepped_let_go(pid, &report->is_done);
@@ -240,8 +251,11 @@ int main(int argc, char **argv)
      * one. */
     for (long first = 0; first < (most > 0 ? 1 : stride); first++)
         for (long i = first; i < count; i += stride, tried++)
-            for (int way = 0; way < 4; way++)
-                stopped += run(points[i], way & 1, way & 2);
+            for (int way = 0; way < 4; way++) {
+                stopped += run(points[i], way & 1, way & 2, 0);
+                if (way == 1 && work == RECLAIM)
+                    run(points[i], 1, 0, 1);
+            }
     printf("stopped %ld times at %ld of %ld points\n", stopped, tried, count);
     return 0;
 }

@@ -18,6 +18,8 @@ from support import IS_LONG
 DEVICES = 2
 SLOTS = 6
 ENOMEM = 12
+#: How many operations a slot has had: the total has that in two parts, and then begins again.
+NEAR_CARRIES = (0, (1 << 13) - 4, (1 << 34) - 4)
 
 devices = st.integers(0, DEVICES - 1)
 sizes = st.one_of(st.integers(0, 40), st.just(lib.LEDGER_MAX_BYTES))
@@ -55,10 +57,12 @@ class LedgerMachine(RuleBasedStateMachine):
         self.held = [[0] * SLOTS for _ in range(DEVICES)]
         self.limit = [0] * DEVICES
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(count=st.sampled_from(NEAR_CARRIES))
+    def begin(self, count: int) -> None:
         for device in range(DEVICES):
             self.change_limit(device, 50, 0)
+            for slot in range(SLOTS):
+                self.word(device, slot).count = count
         self.claim()
         self.claim()
 

@@ -91,6 +91,12 @@ MUTANTS = {
         ("ledger_step.c", "reclaim"),
         "the victim was told -12",
     ),
+    "the second look at how many slots there are": (
+        "if (hi_slot_of(ledger) != hi_slot)",
+        "if (0)",
+        ("ledger_step.c", "reclaim"),
+        "the victim was told -12",
+    ),
     "the note of count": (
         " && word.high == note->count",
         "",

@@ -67,3 +67,9 @@ def test_pieces_leave_slots_for_processes(compile_program: Compile, tmp_path: Pa
     (pieces,) = run(program, str(tmp_path / "usage"))
 
     assert pieces >= 1000
+
+
+def test_what_is_in_the_way_is_told_and_leaves_nothing_held(
+    compile_program: Compile, tmp_path: Path
+) -> None:
+    assert run(compile_program("shared_slots_refused.c", *SOURCES), str(tmp_path / "usage")) == []

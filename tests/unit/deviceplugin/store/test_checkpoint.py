@@ -2,8 +2,8 @@
 
 import json
 import subprocess
-import threading
 import zlib
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from deviceplugin.model.allocations import Allocation, Owner
 from deviceplugin.model.overrides import Override
 from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.store.checkpoint import Checkpoint
+from deviceplugin.store.disk import Disk
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu import allocation_dirs, artifacts, region
 from libvgpu.errors import VgpuError
@@ -25,6 +26,16 @@ HELD = Allocation(
 )  # fmt: skip
 LONE = Allocation(
     "id2", Family.VGPU, "GPU-1", 1 << 30, core=("GPU-1::c0",), implicit_units=("GPU-1::m9",)
+)
+
+#: As every agent since version 2 has it, whichever wrote it.
+VERSION_2 = (
+    b'413d9698 {"version":2,"snapshot":1}\n'
+    b'8c6c3d0a {"put":[{"allocation_id":"id","family":"MPS","uuid":"GPU-0",'
+    b'"memory_unit_bytes":1024}]}\n'
+    b'c3dd977f {"put":[{"allocation_id":"id2","family":"VGPU","uuid":"GPU-1",'
+    b'"memory_unit_bytes":1073741824,"core":["GPU-1::c0"],"implicit_units":["GPU-1::m9"]}],'
+    b'"drop":["id"]}\n'
 )
 
 
@@ -81,6 +92,16 @@ def test_a_file_of_the_first_version_is_read_and_written_anew(tmp_path: Path) ->
     assert Checkpoint(tmp_path).load().allocations == (HELD, LONE)
 
 
+def test_a_file_of_another_agents_is_read_and_written_in_the_same_form(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(tmp_path)
+    checkpoint.path.write_bytes(VERSION_2)
+
+    loaded = checkpoint.load()
+
+    assert (loaded.allocations, loaded.problem, loaded.trusted) == ((LONE,), None, True)
+    assert checkpoint.path.read_bytes().splitlines()[0] == VERSION_2.splitlines()[0]
+
+
 def test_what_was_set_is_kept_in_words_as_every_version_has_it(tmp_path: Path) -> None:
     said = {"core_percent": None, "memory_bytes": 5, "compute": "off"}
     rows = [{**asdict(HELD), "family": HELD.family.name, "override": said}]
@@ -119,37 +140,40 @@ def test_a_change_of_one_costs_no_rewriting_of_a_thousand(tmp_path: Path) -> Non
     assert not checkpoint.compact(), "it was not due"
 
 
+class DiskInUse(Disk):
+    """Has something happen while a checkpoint is compacted."""
+
+    meanwhile: Callable[[], object]
+
+    def create(self, path: Path) -> int:
+        if path.suffix == ".compact":
+            self.meanwhile()
+        return super().create(path)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
 def test_a_long_journal_is_made_short_while_others_write(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replaced: bool
 ) -> None:
     monkeypatch.setattr("deviceplugin.store.checkpoint.COMPACT_SLACK_BYTES", 30_000)
-    checkpoint = Checkpoint(tmp_path)
+    disk = DiskInUse()
+    checkpoint = Checkpoint(tmp_path, disk)
     checkpoint.record([HELD])
     for n in range(200):
         checkpoint.record([replace(LONE, changed_at=float(n))])
     length = checkpoint.path.stat().st_size
-    began, stop = threading.Event(), threading.Event()
 
     def write() -> None:
-        n = 0
-        while not stop.is_set():
-            n += 1
-            checkpoint.record([replace(HELD, allocation_id="busy", changed_at=float(n))])
-            began.set()
+        checkpoint.record([replace(HELD, allocation_id="busy")])
+        if is_replaced:
+            checkpoint.load()
 
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        assert began.wait(PATIENCE_S)
-        assert checkpoint.compact()
-    finally:
-        stop.set()
-        writer.join()
+    disk.meanwhile = write
+    assert checkpoint.compact() is not is_replaced
 
     last = Checkpoint(tmp_path).load().allocations
     assert [h.allocation_id for h in last] == ["id", "id2", "busy"]
     assert last == tuple(checkpoint._live.values())
-    checkpoint.compact()  # of what was written after the first time, which may be much
     assert checkpoint.path.stat().st_size < length
     assert not checkpoint.compact()
 

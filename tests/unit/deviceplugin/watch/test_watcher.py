@@ -382,6 +382,28 @@ def test_a_container_gains_nothing_by_damaging_its_usage_now_and_then(
         world.look(1)
 
     assert [each.pid for each in world.watch.findings.bypassing] == [STRAY]
+    overwrite(usage, 0, bytes(256))
+    world.look(1)
+    assert "keeps its usage unreadable" in world.watch.findings.bypassing[0].how
+
+
+def test_a_usage_that_is_damaged_between_two_readings_spoils_no_look(world: WatchWorld) -> None:
+    reads = 0
+
+    def damage_it() -> None:
+        nonlocal reads
+        reads += 1
+        if reads == 2:  # the first one has found an excess
+            overwrite(world.allocations / "a" / "usage", 0, bytes(256))
+
+    world.write_ledger(GIB, KNOWN)
+    world.put(KNOWN, 5 * GIB)
+    world.on_read = damage_it
+
+    world.look(4)
+
+    assert reads > 2
+    assert world.watch.findings.damaged
 
 
 def test_processes_with_files_from_before_are_not_accused(world: WatchWorld) -> None:

@@ -251,6 +251,8 @@ def test_half_a_pair_is_not_of_who_never_asked_for_the_other_half() -> None:
     pair = known(pod("p", container("a", 10, 8, INIT), container("b", 5, 8)))
     assert not other(pair, shown("p", "b"))
     assert not bound_pods.is_of_another(init, None, asked(MEMORY, 8), open_half(CORE, 10))
+    unit, shows = known(pod("p", container("a", 1, 0), next_one)), shown("p", "a", core=1)
+    assert bound_pods.is_of_another(unit, [shows], asked(MEMORY, 8), open_half(CORE, 1))
 
 
 def next_pod() -> PodRequest:

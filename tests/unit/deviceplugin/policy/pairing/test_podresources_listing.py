@@ -54,7 +54,7 @@ def test_a_missing_holding_ends_after_a_while_and_not_before() -> None:
     known = replace(HELD, owner=OWNER)
     (missing,) = look(known, now=NOW).changed
 
-    assert not look(missing, now=NOW + ENDED_AFTER_S - 0.1).ended
+    assert look(missing, now=NOW + ENDED_AFTER_S - 0.1) == ListingFindings((), (), ())
     assert look(missing, now=NOW + ENDED_AFTER_S).ended == (missing,)
 
 
