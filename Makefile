@@ -25,7 +25,7 @@ export PYTHONDONTWRITEBYTECODE :=
 unexport PYTHONHOME PYTHONPATH PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo quick coverage test hostile mutants tidy bench-check test-gpu e2e e2e-node node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
+.PHONY: help setup build demo quick coverage test hostile mutants tidy bench-check test-gpu e2e e2e-node claims node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -126,6 +126,10 @@ e2e-node: build $(TESTS) node-parts $(ZIG)  ## run the example pods on a real ku
 e2e: e2e-node  ## run the end-to-end tests: also the chart, judged by helm and the API server's admission (Go)
 	@$(PYTEST) $(PARALLEL) -m "network$(NOT_LONG)" --junit-xml build/network.xml tests/e2e
 
+# After these, since it reads their reports.
+claims: $(TESTS)  ## say whether the tests that SECURITY.md names ran, after test, hostile and e2e
+	@PYTHONPATH=tests:. $(BIN)/python -m support.named_tests $(patsubst %,build/%.xml,tests hostile node network)
+
 model:  ## search every state of the ledger's model (some minutes, 2 GiB)
 	@mkdir -p build
 	@$(CC) -std=gnu11 -O2 tests/model/*.c -o build/ledger_model
@@ -155,9 +159,10 @@ fresh: build $(TESTS)  ## make every generated file from its source again (Go fo
 check: lint node-parts test  ## what CI runs before a merge: lint, all tests in their short form, one version of Kubernetes
 	@$(MAKE) --no-print-directory hostile
 	@$(MAKE) --no-print-directory e2e
+	@$(MAKE) --no-print-directory claims
 
 # One step after the other, and all of them: the first that fails hides nothing of the rest.
-LONG_STEPS = tidy test hostile coverage mutants bench-check e2e wheel image model
+LONG_STEPS = tidy test hostile coverage mutants bench-check e2e claims wheel image model
 check-long: export VGPU_LONG = 1
 check-long: export VGPU_KUBERNETES = all
 check-long: lint $(ZIG) node-parts  ## run everything in its long form, what measures time too, on all versions of Kubernetes (hours)

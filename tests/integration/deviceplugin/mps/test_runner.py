@@ -268,7 +268,6 @@ def test_changed_settings_are_put_back(node: MpsNode) -> None:
     assert node.gpu().server == server
 
 
-@pytest.mark.long
 def test_a_quit_through_the_pipe_does_not_last(node: MpsNode) -> None:
     node.want(0)
     node.start_runner()
