@@ -38,6 +38,7 @@ FIGURES = {
     "allocate": "benchmarks.allocate",
     "reload": "benchmarks.config_reload",
     "extender": "benchmarks.extender",
+    "crowd": "benchmarks.crowd",
     "cli": "benchmarks.cli",
     "silicon": "benchmarks.silicon.figure",
 }

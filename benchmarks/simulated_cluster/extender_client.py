@@ -4,6 +4,7 @@ The keys are capitalised since Go's structs of that format have no names of thei
 """
 
 import http.client
+import ssl
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -88,13 +89,16 @@ class ExtenderClient:
 class HttpSender:
     """Sends over HTTP/1.1, with a connection that is kept alive for each thread."""
 
-    def __init__(self, host: str, port: int, prefix: str = "") -> None:
+    def __init__(
+        self, host: str, port: int, prefix: str = "", tls: ssl.SSLContext | None = None
+    ) -> None:
         """Connects lazily.
 
         Args:
             prefix: of the paths, with its slash.
+            tls: None for HTTP without TLS.
         """
-        self._where, self._prefix = (host, port), prefix
+        self._where, self._prefix, self._tls = (host, port), prefix, tls
         self._local = threading.local()
 
     def __call__(self, verb: str, body: bytes) -> bytes:
@@ -122,7 +126,7 @@ class HttpSender:
     def _try(self, verb: str, body: bytes) -> bytes:
         connection = getattr(self._local, "connection", None)
         if connection is None:
-            connection = http.client.HTTPConnection(*self._where, timeout=_TIMEOUT_S)
+            connection = self._connection()
             self._local.connection = connection
         headers = {"Content-Type": "application/json"}
         connection.request("POST", f"{self._prefix}/{verb}", body, headers)
@@ -131,3 +135,8 @@ class HttpSender:
         if answer.status != 200:
             raise http.client.HTTPException(f"status {answer.status}: {content[:200]!r}")
         return content
+
+    def _connection(self) -> http.client.HTTPConnection:
+        if self._tls is None:
+            return http.client.HTTPConnection(*self._where, timeout=_TIMEOUT_S)
+        return http.client.HTTPSConnection(*self._where, timeout=_TIMEOUT_S, context=self._tls)

@@ -1,4 +1,6 @@
-"""The real extender (``python -m deviceplugin.scheduler``) as a process, over plain HTTP."""
+"""The real extender (``python -m deviceplugin.scheduler``) as a process, over plain HTTP; or over
+TLS, and then it asks for certificates.
+"""
 
 import contextlib
 import http.client
@@ -17,7 +19,7 @@ from .api_server import SimulatedApiServer
 from .extender_client import ExtenderClient, HttpSender
 
 _ROOT = Path(libvgpu.__file__).resolve().parent.parent
-_STARTED = re.compile(r'msg="scheduler extender started" address=(\d+)')
+_STARTED = re.compile(r'msg="scheduler extender started" address=(\d+) probes=(\d+)')
 _READY_S, _END_S, _POLL_S, _LAST_LINES = 60.0, 10.0, 0.005, 5
 
 
@@ -41,6 +43,7 @@ class ExtenderProcess:
 
     Attributes:
         port: where it listens.
+        probes: where it is asked whether it is ready.
         started_s: on the monotonic clock.
         ready_after_s: how long after that it knew nodes and pods.
     """
@@ -51,6 +54,7 @@ class ExtenderProcess:
         log: Path,
         namespace: str,
         start: Callable[[Sequence[str], Mapping[str, str], IO[bytes]], Program] = start_python,
+        tls: Path | None = None,
     ) -> None:
         """Starts it, and waits until it answers from what it knows.
 
@@ -58,20 +62,24 @@ class ExtenderProcess:
             server: what it finds as the cluster's API server.
             namespace: of the agents.
             start: starts a Python program of these words and variables, which says all to a file.
+            tls: directory of its certificate, by which it knows callers, too.
 
         Raises:
             VgpuError: it ended, or is not ready in time.
         """
         self._log = log
         self.started_s = time.monotonic()
+        secure = ["--plain-http"]
+        if tls is not None:
+            secure = [f"--tls-dir={tls}", f"--client-ca={tls / 'tls.crt'}"]
         with open(log, "wb") as file:
             self._process = start(
                 ["-m", "deviceplugin.scheduler", "--address=127.0.0.1:0",
-                 "--plain-http", f"--namespace={namespace}", "--no-leader-elect",
-                 f"--service-account={server.account}"],
+                 "--probe-address=127.0.0.1:0", *secure, f"--namespace={namespace}",
+                 "--no-leader-elect", f"--service-account={server.account}"],
                 server.environment() | {"PYTHONPATH": str(_ROOT)}, file,
             )  # fmt: skip
-        self.port = 0
+        self.port = self.probes = 0
         while not self.port or not self._is_ready():
             if self._process.poll() is not None or time.monotonic() > self.started_s + _READY_S:
                 words = log.read_text(errors="replace").splitlines()[-_LAST_LINES:]
@@ -79,7 +87,7 @@ class ExtenderProcess:
                 raise VgpuError(f"the extender is not ready: {' | '.join(words)}")
             time.sleep(_POLL_S)
             found = _STARTED.search(log.read_text(errors="replace"))
-            self.port = int(found[1]) if found else 0
+            self.port, self.probes = map(int, found.groups()) if found else (0, 0)
         self.ready_after_s = time.monotonic() - self.started_s
 
     @property
@@ -101,7 +109,7 @@ class ExtenderProcess:
         self._process.wait(_END_S)
 
     def _is_ready(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=_READY_S)
+        connection = http.client.HTTPConnection("127.0.0.1", self.probes, timeout=_READY_S)
         with contextlib.closing(connection), contextlib.suppress(OSError):
             connection.request("GET", "/readyz")
             return connection.getresponse().status == 200
@@ -110,14 +118,14 @@ class ExtenderProcess:
 
 @contextlib.contextmanager
 def running_extender(
-    server: SimulatedApiServer, base: Path, namespace: str
+    server: SimulatedApiServer, base: Path, namespace: str, tls: Path | None = None
 ) -> Iterator[ExtenderProcess]:
     """Gives an extender that is ready, and ends it.
 
     Raises:
         VgpuError: it does not start.
     """
-    found = ExtenderProcess(server, base / "extender.log", namespace)
+    found = ExtenderProcess(server, base / "extender.log", namespace, tls=tls)
     try:
         yield found
     finally:

@@ -19,7 +19,7 @@ from deviceplugin.scheduler.cluster.freshness import DEFAULT_LIMIT_S
 from deviceplugin.scheduler.cluster.quota_file import QuotaFile
 from deviceplugin.scheduler.wire.volcano import DEFAULT_WEIGHT
 from deviceplugin.serving.calls import Limits
-from deviceplugin.serving.certificate import Certificate
+from deviceplugin.serving.certificate import Certificate, check_probes
 from deviceplugin.serving.listeners import join_address, split_address, tcp_listener
 from deviceplugin.stopping import stop_on_signals
 from libvgpu.errors import UsageError, VgpuError
@@ -35,6 +35,11 @@ _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - told apart, not listened on
     help="Tells kube-scheduler and Volcano which nodes have a GPU with room for a pod, and binds."
 )
 @click.option("--address", default=":8443", show_default=True, help="HOST:PORT.")
+@click.option(
+    "--probe-address",
+    default="",
+    help="HOST:PORT of the pages alone, for anybody and without TLS.  [default: none]",
+)
 @click.option(
     "--config",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -53,7 +58,12 @@ _ANY_HOST = ("0.0.0.0", "::")  # noqa: S104 - told apart, not listened on
 @click.option(
     "--client-ca",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="PEM of the authority that signs schedulers' certificates; without it calls need none.",
+    help="PEM of who must have signed a caller's certificate; needs --probe-address.",
+)
+@click.option(
+    "--shown-tls-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Directory with tls.crt and tls.key that replicas show each other.  [default: --tls-dir]",
 )
 @click.option("--plain-http", is_flag=True, help="Serve without TLS.")
 @click.option(
@@ -154,10 +164,12 @@ class Given:
     """The options, by their names."""
 
     address: str
+    probe_address: str
     config: Path | None
     namespace: str | None
     tls_dir: Path | None
     client_ca: Path | None
+    shown_tls_dir: Path | None
     plain_http: bool
     resource_domain: str
     pod_selector: str
@@ -191,10 +203,11 @@ def _serve(given: Given, stop: threading.Event) -> None:
     if given.advertise and not split_address(given.advertise, "--advertise")[0]:
         raise UsageError(f"--advertise {given.advertise!r} has no host, and must say which one")
     listening = tcp_listener(given.address, "--address")
+    probed = tcp_listener(given.probe_address, "--probe-address") if given.probe_address else None
     settings = _settings(
         given, domain, given.namespace or api.namespace, given.advertise or _advertised(listening)
     )
-    run(settings, api, quota_file, listening, _certificate(given), stop)
+    run(settings, api, quota_file, listening, probed, _certificate(given), stop)
 
 
 def _check_tls(given: Given) -> None:
@@ -202,6 +215,7 @@ def _check_tls(given: Given) -> None:
         raise UsageError("give either --tls-dir DIR or --plain-http")
     if given.client_ca is not None and given.plain_http:
         raise UsageError("--client-ca needs --tls-dir: without TLS nobody shows a certificate")
+    check_probes(given.client_ca, given.probe_address)
 
 
 def _domain(given: Given, quota_file: QuotaFile | None) -> str:
@@ -237,6 +251,7 @@ def _settings(given: Given, domain: str, namespace: str, advertised: str) -> Set
         advertised=advertised,
         tls=given.tls_dir,
         tls_name=given.tls_name or f"{given.lease}.{namespace}.svc",
+        shown_tls=given.shown_tls_dir,
         state_limit_s=given.state_limit,
         volcano_weight=given.volcano_weight,
         limits=given.limits,

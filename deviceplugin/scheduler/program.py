@@ -56,6 +56,7 @@ class Settings:
         advertised: host and port at which the other replicas reach this one.
         tls: directory of the certificate; None for HTTP without TLS.
         tls_name: for which the certificate of the other replicas is.
+        shown_tls: directory of the certificate that replicas show each other; None: of `tls`.
         state_limit_s: how old the state may be.
         volcano_weight: by which Volcano's scores count.
         limits: of the server.
@@ -73,6 +74,7 @@ class Settings:
     advertised: str = ""
     tls: Path | None = None
     tls_name: str = ""
+    shown_tls: Path | None = None
     state_limit_s: float = DEFAULT_LIMIT_S
     volcano_weight: int = DEFAULT_WEIGHT
     limits: Limits = field(default_factory=Limits)
@@ -83,10 +85,15 @@ def run(
     api: ApiServer,
     quota_file: QuotaFile | None,
     listening: socket.socket,
+    probed: socket.socket | None,
     certificate: Certificate | None,
     stop: threading.Event,
 ) -> None:
-    """Serves until ``stop``; takes over the listening socket."""
+    """Serves until ``stop``; takes over the listening sockets.
+
+    Args:
+        probed: for pages alone; None: they are served next to the calls alone.
+    """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     policies = Policies(settings.domain, settings.node_policy, settings.gpu_policy)
     waker: Waker
@@ -132,7 +139,9 @@ def run(
     bind = BindCall(
         binder if settings.binds else None,
         is_leader,
-        Forwarder(lambda: election.leader_address, settings.tls, settings.tls_name)
+        Forwarder(
+            lambda: election.leader_address, settings.tls, settings.tls_name, settings.shown_tls
+        )
         if election is not None
         else None,
         counts.bound,
@@ -161,11 +170,14 @@ def run(
         election.start()
     if settings.wakes:
         waker.start()
-    threading.Thread(target=server.serve_forever, name="server", daemon=True).start()
+    servers = [server, *([server.pages_on(probed)] if probed is not None else [])]
+    for each in servers:
+        threading.Thread(target=each.serve_forever, name="server", daemon=True).start()
     event(
         logging.INFO,
         "scheduler extender started",
         address=server.server_address[1],
+        probes=servers[-1].server_address[1],
         tls=certificate is not None,
         binds=settings.binds,
     )
@@ -180,7 +192,8 @@ def run(
     server.end_calls(_TO_END_S)
     if election is not None:
         election.stop()  # not before the binds that it allowed have ended
-    server.server_close()
+    for each in servers:
+        each.server_close()
     waker.stop()
     follower.stop()
     if quota_file is not None:

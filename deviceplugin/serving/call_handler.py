@@ -8,7 +8,6 @@ import contextlib
 import io
 import logging
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,8 +19,9 @@ from typing import Protocol, cast
 from deviceplugin.log import LOGGER, event
 
 from .call_body import Body, declared_length
-from .call_places import ClientGone, Phase, Place, Places, source_of
+from .call_places import ClientGone, Places, source_of
 from .calls import PROBES, TEXT, Answer, Call, CallRefused, Limits, Routes, Told
+from .crowds import Phase, Place
 from .timed_streams import Pace, TimedReader, TimedWriter
 
 FAULT = "the program failed; see its log"
@@ -39,7 +39,6 @@ class Serving(Protocol):
     places: Places
     calls: threading.BoundedSemaphore
     pages: threading.BoundedSemaphore
-    knows_clients: bool
     clock: Callable[[], float]
 
     def place_of(self, connection: socket.socket) -> Place:
@@ -66,8 +65,6 @@ class CallHandler(BaseHTTPRequestHandler):
         self._note = partial(serving.places.note, self._place)
         self._pace = Pace(limits.grace_s, limits.bytes_s, limits.read_s)
         self._first_s = limits.head_s
-        if hasattr(self.connection, "do_handshake"):
-            self.connection.do_handshake()
         self.rfile.close()
         self._reader = TimedReader(
             self.connection, serving.clock, partial(self._note, Phase.UNREAD)
@@ -128,10 +125,6 @@ class CallHandler(BaseHTTPRequestHandler):
                     answer = handler(Call(path, headers=self._headers()))
                 self._say(answer)
                 return
-            if self._serving.knows_clients and not self._is_known():
-                raise CallRefused(
-                    HTTPStatus.FORBIDDEN, "the client has shown no certificate, and must have one"
-                )
             length = declared_length(self._headers(), self._serving.limits)
             self._reader.expect_body(self._pace)
             take = partial(self._serving.places.take, self._place)
@@ -150,10 +143,6 @@ class CallHandler(BaseHTTPRequestHandler):
         except Exception:  # a fault of ours is an answer, and its trace is for the log
             LOGGER.exception("%s %s failed", self.command, path)
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, FAULT)
-
-    def _is_known(self) -> bool:
-        connection = self.connection
-        return isinstance(connection, ssl.SSLSocket) and bool(connection.getpeercert(True))
 
     def _no_route(self, path: str) -> CallRefused:
         known = self._serving.routes

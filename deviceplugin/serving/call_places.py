@@ -4,52 +4,24 @@ A connection whose call is being answered keeps its place. All others can lose t
 are idle, that never send the whole of a call, that never finish a handshake or never read their
 answer. If there are too many, the source address with the most connections loses one. So a flood
 from one address takes places from itself. The same holds for the bytes that calls keep in memory.
+
+*Known* is a connection that has shown a certificate, or had an answer. Half of the places are kept
+for those: a crowd that finishes nothing takes places from itself alone, from however many
+addresses.
 """
 
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from enum import Enum, auto
+from collections.abc import Callable
 
 from .calls import Limits
+from .crowds import Crowds, Phase, Place
 
-#: An honest client sends a call in milliseconds. One that takes longer loses its place first.
-_PROMPT_S = 1.0
 _SAY_EVERY_S = 60.0
 
 
 class ClientGone(ConnectionError):  # noqa: N818 - it is the client that is gone
     """The client ended the connection before its call was whole, or lost its place."""
-
-
-class Phase(Enum):
-    """What a connection is doing."""
-
-    NEW = auto()  # it has sent no byte of a call, and may be in its handshake
-    IDLE = auto()  # between two calls
-    UNREAD = auto()  # a part of a call has come
-    ANSWERING = auto()
-    UNSENT = auto()  # a part of the answer is still to be sent
-
-
-@dataclass(eq=False, slots=True)
-class Place:
-    """A connection's place.
-
-    Attributes:
-        end: ends the connection, so that its thread sees it; does not wait.
-        source: address of the client.
-        since_s: when the phase began.
-        bytes: what is kept in memory for it.
-    """
-
-    end: Callable[[], None]
-    source: str
-    since_s: float
-    phase: Phase = Phase.NEW
-    bytes: int = 0
 
 
 class Places:
@@ -68,7 +40,7 @@ class Places:
             say: told of a source that loses a connection, once a minute at most.
         """
         self._limits, self._clock, self._say = limits, clock, say
-        self._places: set[Place] = set()
+        self._crowds = Crowds(limits.connections // 2, clock)
         self._bytes = 0
         self._said_s = float("-inf")
         self._lock = threading.Lock()
@@ -77,19 +49,14 @@ class Places:
         """Returns a place, for which another connection may have to go; None if none has to."""
         lost: Place | None = None
         with self._lock:
-            its = [each for each in self._places if each.source == source]
-            among: Iterable[Place] = ()
-            if len(its) >= self._limits.source_connections:
-                among = its
-            elif len(self._places) >= self._limits.connections:
-                among = self._places
-            if among:
-                lost = self._loser(among, lambda each: 1)
+            has_most = self._crowds.count_of(source) >= self._limits.source_connections
+            if has_most or len(self._crowds) >= self._limits.connections:
+                lost = self._crowds.first_to_go(source if has_most else None)
                 if lost is None:
                     return None
                 self._end(lost)
             place = Place(end, source, self._clock())
-            self._places.add(place)
+            self._crowds.add(place)
         self._told(lost)
         return place
 
@@ -106,7 +73,18 @@ class Places:
         """
         with self._lock:
             self._check(place)
+            self._crowds.remove(place)
             place.phase, place.since_s = phase, self._clock()
+            place.is_known = place.is_known or phase is Phase.IDLE
+            self._crowds.add(place)
+
+    def know(self, place: Place) -> None:
+        """Notes that a client has shown a certificate."""
+        with self._lock:
+            if place in self._crowds:
+                self._crowds.remove(place)
+                place.is_known = True
+                self._crowds.add(place)
 
     def take(self, place: Place, count: int) -> bool:
         """Takes bytes for a call, for which another connection may have to go; returns False where
@@ -119,12 +97,7 @@ class Places:
         with self._lock:
             self._check(place)
             while self._bytes + count > self._limits.bodies_bytes:
-                late = [
-                    each
-                    for each in self._places
-                    if each.bytes and each is not place and self._is_late(each)
-                ]
-                lost = self._loser(late, lambda each: each.bytes)
+                lost = self._crowds.largest(place)
                 if lost is None:
                     return False
                 self._end(lost)
@@ -138,7 +111,7 @@ class Places:
         An answer is never refused for its size, but it counts when others ask for room.
         """
         with self._lock:
-            if place in self._places:
+            if place in self._crowds:
                 self._hold(place, count)
 
     @property
@@ -146,30 +119,7 @@ class Places:
         """Whether any connection has a call that is not answered yet."""
         quiet = (Phase.NEW, Phase.IDLE)
         with self._lock:
-            return any(each.phase not in quiet for each in self._places)
-
-    def _loser(self, among: Iterable[Place], weight: Callable[[Place], int]) -> Place | None:
-        """Returns whose place is given away: one of the source with the most."""
-        weights: Counter[str] = Counter()
-        for each in self._places:
-            weights[each.source] += weight(each)
-        return min(
-            (each for each in among if each.phase is not Phase.ANSWERING),
-            key=lambda each: (-weights[each.source], self._rank(each), each.since_s),
-            default=None,
-        )
-
-    def _rank(self, place: Place) -> int:
-        """Returns 0 for calls that do not get on, 1 for idle connections, 2 for young calls."""
-        if place.phase is Phase.IDLE:
-            return 1
-        return 0 if self._is_late(place) else 2
-
-    def _is_late(self, place: Place) -> bool:
-        return (
-            place.phase in (Phase.NEW, Phase.UNREAD, Phase.UNSENT)
-            and self._clock() - place.since_s > _PROMPT_S
-        )
+            return any(each.phase not in quiet for each in self._crowds)
 
     def _end(self, place: Place) -> None:
         self._forget(place)
@@ -177,14 +127,15 @@ class Places:
 
     def _forget(self, place: Place) -> None:
         self._hold(place, 0)
-        self._places.discard(place)
+        if place in self._crowds:
+            self._crowds.remove(place)
 
     def _hold(self, place: Place, count: int) -> None:
         self._bytes += count - place.bytes
         place.bytes = count
 
     def _check(self, place: Place) -> None:
-        if place not in self._places:
+        if place not in self._crowds:
             raise ClientGone("the connection has lost its place")
 
     def _told(self, lost: Place | None) -> None:

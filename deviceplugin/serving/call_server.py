@@ -1,10 +1,11 @@
 """HTTP/1.1 for a few clients that ask often: one thread a connection, kept open between calls.
 
-With TLS or without. The accepting thread never waits for a client: handshakes are made by the
-connections' own threads (`call_handler`). What clients may take of time, memory, calls and
-connections is bounded (`Limits`); pages that are read (GET) wait for no call. A new connection
-finds a place as long as not all are being answered (`call_places`), and there are more places than
-calls and pages that are answered at one time. So probes need no port of their own.
+With TLS or without. The accepting thread never waits for a client: who has made its handshake gets
+a thread (`anteroom`), which reads its calls (`call_handler`). What clients may take of time,
+memory, calls and connections is bounded (`Limits`); pages that are read (GET) wait for no call. A
+new connection finds a place as long as not all are being answered (`call_places`), and there are
+more places than calls and pages that are answered at one time. So probes need a port of their own
+(`pages_on`) only where callers must show who they are, since a kubelet has nothing to show.
 """
 
 import contextlib
@@ -19,10 +20,12 @@ from typing import Any
 
 from deviceplugin.log import LOGGER, event
 
+from .anteroom import Anteroom, Visitor
 from .call_handler import CallHandler
-from .call_places import Place, Places, source_of
+from .call_places import Places
 from .calls import Limits, Routes, Told
 from .certificate import Certificate
+from .crowds import Place
 
 #: About clients: whoever sends nonsense in a loop must not fill the log.
 _MOST_LINES_A_SECOND = 5
@@ -46,8 +49,8 @@ class CallServer(ThreadingHTTPServer):
         """Takes over a listening socket.
 
         Args:
-            certificate: None for HTTP without TLS. One that knows clients: calls of others are
-                refused, and pages are for anybody.
+            certificate: None for HTTP without TLS. With one that knows clients nobody else gets
+                an answer, not even a probe: serve those on another port.
             told: called by the connections' threads.
             clock: never goes back.
         """
@@ -61,36 +64,49 @@ class CallServer(ThreadingHTTPServer):
         self.places = Places(self.limits, clock, _say_lost)
         self.calls = threading.BoundedSemaphore(self.limits.calls)
         self.pages = threading.BoundedSemaphore(self.limits.pages)
-        self._certificate = certificate
-        self.knows_clients = certificate is not None and certificate.knows_clients
+        self._anteroom = Anteroom(listening, certificate, self.places, self.limits.head_s, clock)
         self._by_connection: dict[socket.socket, Place] = {}
+        self._is_ending, self._has_ended = threading.Event(), threading.Event()
         self._logged_at_s = self._logged = 0
         self._lock = threading.Lock()
 
-    def get_request(self) -> tuple[socket.socket, object]:
-        """Returns the next connection, whose handshake is still to be made."""
-        connection, address = self.socket.accept()
+    def pages_on(self, listening: socket.socket) -> "CallServer":
+        """Returns a server of the same pages for anybody, without TLS; takes over a socket."""
+        pages = {route: handler for route, handler in self.routes.items() if route[0] == "GET"}
+        return CallServer(listening, pages, None, self.limits, self.told, self.clock)
+
+    def serve_forever(self, poll_interval: float = 0.5) -> None:
+        """Serves until `shutdown`."""
+        try:
+            while not self._is_ending.is_set():
+                try:
+                    for each in self._anteroom.ready(poll_interval):
+                        self._admit(each)
+                except Exception:  # a fault of ours is for the log, and others are to be accepted
+                    LOGGER.exception("accepting failed")
+                    self._is_ending.wait(poll_interval)
+        finally:
+            self._has_ended.set()
+
+    def shutdown(self) -> None:
+        """Ends `serve_forever`, and waits for that; accepts nobody from then on."""
+        self._is_ending.set()
+        self._has_ended.wait()
+
+    def server_close(self) -> None:
+        """Ends what waits in the anteroom, too."""
+        self._anteroom.close()
+        super().server_close()
+
+    def _admit(self, visitor: Visitor) -> None:
+        connection = visitor.connection
+        with self._lock:
+            self._by_connection[connection] = visitor.place
         try:
             connection.settimeout(self.limits.head_s)
-            if self._certificate is None:
-                return connection, address
-            context = self._certificate.context()
-            return (
-                context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False),
-                address,
-            )
-        except (OSError, ValueError) as error:  # the client is gone again
-            connection.close()
-            raise OSError(str(error)) from None
-
-    def verify_request(self, request: Any, client_address: object) -> bool:
-        """Returns whether a connection has a place, and makes one where it can."""
-        place = self.places.enter(source_of(client_address), lambda: _cut(request))
-        if place is None:
-            return False
-        with self._lock:
-            self._by_connection[request] = place
-        return True
+            self.process_request(connection, visitor.address)
+        except (OSError, RuntimeError):  # it is cut, or there is no thread for it
+            self.shutdown_request(connection)
 
     def shutdown_request(self, request: Any) -> None:
         """Ends a connection."""
@@ -128,13 +144,6 @@ class CallServer(ThreadingHTTPServer):
         """Says nothing of clients that go away, and probes that do not know the certificate."""
         if not isinstance(sys.exc_info()[1], OSError) and self.may_log():
             LOGGER.exception("a connection failed")
-
-
-def _cut(connection: socket.socket) -> None:
-    """Ends a connection whose thread may be using it; the thread sees it and closes it."""
-    with contextlib.suppress(OSError):
-        # Not the TLS socket's own, which its thread may be using.
-        socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
 def _say_lost(source: str) -> None:

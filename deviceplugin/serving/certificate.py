@@ -9,6 +9,7 @@ import ssl
 from pathlib import Path
 
 from deviceplugin.log import event
+from libvgpu.errors import UsageError
 
 CERTIFICATE, KEY = "tls.crt", "tls.key"
 Identity = tuple[tuple[int, int, int], ...]
@@ -24,8 +25,8 @@ class Certificate:
         """Reads it.
 
         Args:
-            client_ca: PEM of the authorities by whose certificates clients are known; None where
-                nobody asks who they are.
+            client_ca: PEM of the authorities that must have signed a client's certificate; None
+                where nobody asks who it is.
 
         Raises:
             OSError: it is not there (`ssl.SSLError` is one), or is none.
@@ -37,7 +38,7 @@ class Certificate:
 
     @property
     def knows_clients(self) -> bool:
-        """Clients can show who they are."""
+        """Whoever gets through a handshake has shown a certificate."""
         return self._client_ca is not None
 
     def context(self) -> ssl.SSLContext:
@@ -62,6 +63,15 @@ class Certificate:
         context.load_cert_chain(*self._files)
         if self._client_ca is not None:
             context.load_verify_locations(self._client_ca)
-            # Optional, since probes and scrapes have none; `CallServer` asks where it counts.
-            context.verify_mode = ssl.CERT_OPTIONAL
+            context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+def check_probes(client_ca: Path | None, probe_address: str) -> None:
+    """Checks that who must show a certificate is not probed without one.
+
+    Raises:
+        UsageError: there is no port for those who have none.
+    """
+    if client_ca is not None and not probe_address:
+        raise UsageError("--client-ca needs --probe-address: a kubelet shows no certificate")

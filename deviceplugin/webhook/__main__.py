@@ -10,7 +10,7 @@ import msgspec
 
 from deviceplugin import log
 from deviceplugin.log import event
-from deviceplugin.serving.certificate import Certificate
+from deviceplugin.serving.certificate import Certificate, check_probes
 from deviceplugin.serving.listeners import tcp_listener
 from deviceplugin.stopping import stop_on_signals
 from libvgpu.decoding import json_decoder
@@ -34,7 +34,20 @@ from .server import webhook_server
     help="Directory with tls.crt and tls.key.",
 )
 @click.option("--address", default=":8443", show_default=True, help="HOST:PORT.")
-def main(rules: Path, tls_dir: Path, address: str) -> None:
+@click.option(
+    "--probe-address",
+    default="",
+    help="HOST:PORT of the probe alone, for anybody and without TLS.  [default: none]",
+)
+@click.option(
+    "--client-ca",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="PEM of the authority that must have signed the API server's certificate; needs "
+    "--probe-address.",
+)
+def main(
+    rules: Path, tls_dir: Path, address: str, probe_address: str, client_ca: Path | None
+) -> None:
     """Serves until SIGTERM or SIGINT."""
     log.set_up()
     stop = stop_on_signals()
@@ -43,20 +56,28 @@ def main(rules: Path, tls_dir: Path, address: str) -> None:
     except (OSError, msgspec.DecodeError) as error:
         raise click.UsageError(f"--rules {rules} cannot be read: {error}") from error
     try:
-        certificate = Certificate(tls_dir)
+        certificate = Certificate(tls_dir, client_ca)
     except OSError as error:
-        raise click.UsageError(f"--tls-dir {tls_dir} has no certificate: {error}") from error
+        and_ca = f", or --client-ca {client_ca} has none" if client_ca else ""
+        raise click.UsageError(
+            f"--tls-dir {tls_dir} has no certificate{and_ca}: {error}"
+        ) from error
     try:
-        server = webhook_server(tcp_listener(address, "--address"), certificate, known)
+        check_probes(client_ca, probe_address)
+        servers = [webhook_server(tcp_listener(address, "--address"), certificate, known)]
+        if probe_address:
+            servers.append(servers[0].pages_on(tcp_listener(probe_address, "--probe-address")))
     except VgpuError as error:
         click.echo(f"error: {error.message}", err=True)
         sys.exit(1)
-    thread = threading.Thread(target=server.serve_forever, name="webhook", daemon=True)
-    thread.start()
-    event(logging.INFO, "webhook started", address=server.server_address[1])
+    for server in servers:
+        threading.Thread(target=server.serve_forever, name="webhook", daemon=True).start()
+    ports = [server.server_address[1] for server in servers]
+    event(logging.INFO, "webhook started", address=ports[0], probes=ports[-1])
     stop.wait()
-    server.shutdown()
-    server.server_close()
+    for server in servers:
+        server.shutdown()
+        server.server_close()
     event(logging.INFO, "webhook stopped")
 
 

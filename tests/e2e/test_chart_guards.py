@@ -71,7 +71,10 @@ def test_every_pod_is_of_one_network_policy_and_none_is_in_its_nodes_network() -
 
 
 def test_what_may_come_in_is_what_the_containers_serve() -> None:
-    values = f"{ALL},agent.metricsPort=9501,scheduler.port=9502,mutation.webhook.port=9503"
+    values = (
+        f"{ALL},agent.metricsPort=9501,scheduler.port=9502,mutation.webhook.port=9503,"
+        "scheduler.probePort=9504,mutation.webhook.probePort=9505"
+    )
     found = objects(values)
     for part, template in pods(found).items():
         policy = found["NetworkPolicy", f"vgpu-{part}"]["spec"]

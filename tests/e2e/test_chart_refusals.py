@@ -87,6 +87,10 @@ REFUSED = {
     f"{SCHEDULER},scheduler.extraArgs={{--address=:1}}": "leave it out and set scheduler.port",
     f"{SCHEDULER},scheduler.electionNamespace=vgpu-system": "any of them could stop all binding",
     f"{SCHEDULER},scheduler.extraArgs={{--election-namespace=x}}": "scheduler.electionNamespace",
+    f"{SCHEDULER},scheduler.extraArgs={{--client-ca=/x}}": "set scheduler.clientCertificate",
+    f"{SCHEDULER},scheduler.probePort=8443": "scheduler.port and scheduler.probePort are 8443",
+    f"{WEBHOOK},mutation.webhook.probePort=8443": "mutation.webhook.probePort are 8443",
+    f"{WEBHOOK},mutation.webhook.clientCA=LS0t": "mutation.webhook.clientCA is no certificate",
     f"{SCHEDULER},scheduler.extraArgs={{--plain-http}}": "the chart go by: leave it out",
     f"{SCHEDULER},scheduler.extraArgs={{--no-leader-elect}}": "or set scheduler.replicas to 1",
 }  # fmt: skip
@@ -222,14 +226,15 @@ def test_kinds_that_the_cluster_does_not_serve_are_told(
 
 def test_an_extender_that_everybody_reaches_is_told(tmp_path: Path) -> None:
     peers = "networkPolicy.from.scheduler[0].ipBlock.cidr=10.0.0.0/8"
-    for values in (SCHEDULER, f"{SCHEDULER},{peers}", f"{SCHEDULER},networkPolicy.enabled=true"):
+    known = f"{SCHEDULER},scheduler.clientCertificate.required=false"
+    for values in (known, f"{known},{peers}", f"{known},networkPolicy.enabled=true"):
         assert "Every pod of the cluster reaches" in warnings(tmp_path, "--set", values)
     for closed in (
-        f"networkPolicy.enabled=true,{peers}",
-        "scheduler.extraArgs={--client-ca=/etc/vgpu-scheduler-tls/ca.crt}",
-        "scheduler.bind=false",
+        SCHEDULER,
+        f"{known},networkPolicy.enabled=true,{peers}",
+        f"{known},scheduler.bind=false",
     ):
-        assert warnings(tmp_path, "--set", f"{SCHEDULER},{closed}") == ""
+        assert warnings(tmp_path, "--set", closed) == ""
 
 
 @pytest.mark.parametrize(

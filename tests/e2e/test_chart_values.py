@@ -46,7 +46,7 @@ CIDR, PORT = {"ipBlock": {"cidr": "10.9.0.1/32"}}, {"protocol": "TCP", "port": 8
 PEER = [{"namespaceSelector": {"matchLabels": {"a": "b"}}}]
 _LABELS = ["metadata", "labels", "team"]
 #: The value as --set has it -> the object, the path of a field, and what is there: all of it, one
-#: of a list, or a part of a text. None: there is no such object.
+#: of a list, or a part of a text. None: there is no such object, or where it has a path no field.
 ROWS: dict[str, tuple[tuple[str, str], Any, Any]] = {
     "image.repository=r.io/x": (AGENT, f"{POD}.containers.0.image", "r.io/x:0.1.0"),
     "image.tag=v9": (MPS, f"{POD}.initContainers.0.image", "vgpu:v9"),
@@ -123,6 +123,11 @@ ROWS: dict[str, tuple[tuple[str, str], Any, Any]] = {
         (EXTENDER, ARGS, "--config=/etc/vgpu/a"),
     "scheduler.extraArgs={--body-limit=9}": (EXTENDER, ARGS, "--body-limit=9"),
     "scheduler.port=9443": (EXTENDER, f"{POD}.containers.0.ports.0.containerPort", 9443),
+    "scheduler.probePort=9444": (EXTENDER, ARGS, "--probe-address=:9444"),
+    "scheduler.clientCertificate.required=false":
+        (EXTENDER, f"{POD}.volumes.2", None),
+    "scheduler.clientCertificate.secret=own":
+        (EXTENDER, f"{POD}.volumes.2.secret.secretName", "own"),
     "scheduler.clusterIP=10.96.0.9": (("Service", "vgpu-scheduler"), "spec.clusterIP", "10.96.0.9"),
     "scheduler.tlsSecret=own": (EXTENDER, TLS, "own"),
     "scheduler.certManager=true": (("Certificate", "vgpu-scheduler"), "spec.secretName",
@@ -158,6 +163,9 @@ ROWS: dict[str, tuple[tuple[str, str], Any, Any]] = {
     "mutation.markerResource=x.org/own": (RULES, RULES_JSON, '"markerResource": "x.org/own"'),
     "mutation.webhook.replicas=3": (WEBHOOK, "spec.replicas", 3),
     "mutation.webhook.port=9443": (WEBHOOK, f"{POD}.containers.0.ports.0.containerPort", 9443),
+    "mutation.webhook.probePort=9444": (WEBHOOK, ARGS, "--probe-address=:9444"),
+    "mutation.webhook.clientCA=-----BEGIN CERTIFICATE-----own":
+        (RULES, ["data", "client-ca.crt"], "-----BEGIN CERTIFICATE-----own"),
     "mutation.webhook.priorityClassName=high": (WEBHOOK, f"{POD}.priorityClassName", "high"),
     "mutation.webhook.resources.limits.memory=1Gi": (WEBHOOK, MEMORY, "1Gi"),
     "mutation.webhook.tlsSecret=own,mutation.webhook.caBundle=-----BEGIN CERTIFICATE-----":
@@ -209,7 +217,8 @@ def test_a_value_changes_what_it_says(value: str) -> None:
     before, after = objects(needed(value)), objects(f"{needed(value)},{value}")
 
     if wanted is None:
-        assert which in before and which not in after
+        assert field(before[which], path) if path else which in before
+        assert field(after[which], path) is None if path else which not in after
         return
     assert says(field(after[which], path), wanted), field(after[which], path)
     if which in before and not value.endswith((".enabled=true", "namespace.create=true")):

@@ -264,6 +264,22 @@ def test_large_honest_pods_stay_far_below_the_budget() -> None:
     assert min(costs) > 1000, costs
 
 
+def test_who_takes_gpus_without_asking_is_warned() -> None:
+    pod, exempt = policy_pods.plain(), policy_pods.plain()
+    for each in (pod, exempt):
+        policy_pods.env("train", "NVIDIA_VISIBLE_DEVICES", "all")(each)
+    asked = [
+        {"name": "plain", "namespace": "x", "manifest": pod},
+        {"name": "exempt", "namespace": "gpu-operator", "manifest": exempt},
+    ]
+
+    plain, left_alone = install.judge(install.MANIFESTS.read_text(), asked)
+
+    assert (plain.refused, left_alone.refused) == ("", "")
+    assert "container train: NVIDIA_VISIBLE_DEVICES gives GPUs" in plain.warnings[0]
+    assert left_alone.warnings == ()
+
+
 def test_the_option_refuses_visible_devices_where_nothing_is_asked_for() -> None:
     text = install.render("--set", STRICT)
     pods = []

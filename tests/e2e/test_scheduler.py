@@ -39,6 +39,8 @@ FRACTIONS = ["nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"]
 #: Nodes with their GPUs: an A100 has 80 memory units, a T4 has 15.
 NODES = {"large": "a100-80g*4", "small": "t4*2", "whole": "a100-80g*2"}
 KEY = "nvidia.com/vgpu.gpus"
+#: Secrets of the chart: the extender's certificate, and the one that schedulers show.
+TLS, CLIENT = "vgpu-scheduler-tls", "vgpu-scheduler-client-tls"
 _TESTS_S = 240.0
 
 pytestmark = [
@@ -63,7 +65,9 @@ class Cluster:
         for manifest in yaml.safe_load_all(install.render("--set", "scheduler.enabled=true")):
             if manifest is not None:
                 self.plane.apply(collection(manifest, NAMESPACE), manifest)
-        self.port = held_port()
+                if manifest["kind"] == "Secret":
+                    install.write_secret(manifest, self.base / manifest["metadata"]["name"])
+        self.port, self.pages = held_port(), held_port()
         self.start_extender()
         for number, (name, spec) in enumerate(NODES.items()):
             directory = self.base / str(number)
@@ -84,7 +88,8 @@ class Cluster:
             self._extender = subprocess.Popen(
                 [sys.executable, "-m", "deviceplugin.scheduler",
                  f"--service-account={self._account}", f"--address=127.0.0.1:{self.port}",
-                 "--plain-http",
+                 f"--probe-address=127.0.0.1:{self.pages}", f"--tls-dir={self.base / TLS}",
+                 f"--client-ca={self.base / CLIENT / 'ca.crt'}",
                  f"--namespace={NAMESPACE}", "--election-namespace=vgpu-system-election",
                  f"--config={self.base / 'config.yaml'}"],
                 env=self.plane.environment() | {"PYTHONPATH": str(ROOT)},
@@ -95,7 +100,7 @@ class Cluster:
     def page(self, name: str) -> str:
         """Returns a page of the extender, empty where it does not answer well."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/{name}", timeout=5) as page:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.pages}/{name}", timeout=5) as page:
                 return str(page.read().decode())
         except OSError:
             return ""
@@ -112,13 +117,16 @@ class Cluster:
             self._extender.wait(PATIENCE_S)
 
     def _scheduler_config(self) -> dict[str, Any]:
-        """Returns the example's, with this extender's address and without TLS."""
+        """Returns the example's, with this extender's address and certificates."""
         file = ROOT / "deploy/examples/scheduler/kube-scheduler/scheduler-config.yaml"
         config = dict(yaml.safe_load(file.read_text()))
         (extender,) = config["extenders"]
-        extender["urlPrefix"] = f"http://127.0.0.1:{self.port}"
-        extender["enableHTTPS"] = False
-        extender.pop("tlsConfig", None)
+        extender["urlPrefix"] = f"https://127.0.0.1:{self.port}"
+        extender["tlsConfig"] |= {
+            "caFile": str(self.base / TLS / "ca.crt"),
+            "certFile": str(self.base / CLIENT / "tls.crt"),
+            "keyFile": str(self.base / CLIENT / "tls.key"),
+        }
         return config
 
     def create(self, name: str, *containers: dict[str, int], **spec: Any) -> None:

@@ -57,7 +57,7 @@ def test_there_is_none_unless_it_is_asked_for() -> None:
         for kind in ("Deployment", "Service", "PodDisruptionBudget", "ServiceAccount",
                      "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     } | {
-        ("Secret", f"{NAME}-tls"), ("Namespace", ELECTION),
+        ("Secret", f"{NAME}-tls"), ("Secret", f"{NAME}-client-tls"), ("Namespace", ELECTION),
         ("Role", f"{NAME}-election"), ("RoleBinding", f"{NAME}-election"),
     }  # fmt: skip
     assert plain <= set(objects())
@@ -130,25 +130,26 @@ def test_it_is_selected_by_labels_that_no_other_pod_has() -> None:
 def test_values_hold_in_all_that_speaks_of_them() -> None:
     """Each alone is in test_chart_values.py."""
     found = objects(
-        "scheduler.port=9443,scheduler.podSelector=team in (a\\,b)",
+        "scheduler.port=9443,scheduler.probePort=9444,scheduler.podSelector=team in (a\\,b)",
         "scheduler.extraArgs={--body-limit=64},namespace.name=gpus,image.tag=v9",
     )
     (container,) = pod(found)["containers"]
     (agent,) = found["DaemonSet", "vgpu-agent"]["spec"]["template"]["spec"]["containers"]
 
-    assert {"--address=:9443", "--namespace=gpus", "--pod-selector=team in (a,b)"} <= set(
-        arguments(found)
-    )
+    assert {
+        "--address=:9443", "--probe-address=:9444", "--namespace=gpus",
+        "--pod-selector=team in (a,b)",
+    } <= set(arguments(found))  # fmt: skip
     assert not [a for a in arguments(objects()) if a.startswith(("--gpu-policy", "--pod-sel"))]
     assert arguments(found)[-1] == "--body-limit=64"
     assert "clusterIP" not in objects()["Service", NAME]["spec"]
     assert container["image"] == agent["image"]
-    (port,) = container["ports"]
+    port, pages = container["ports"]
     (service,) = found["Service", NAME]["spec"]["ports"]
     assert service == {"port": 443, "targetPort": port["name"]}
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
-        assert (asked["port"], asked["scheme"]) == (port["name"], "HTTPS")
+        assert (asked["port"], "scheme" in asked) == (pages["name"], False)
     assert {found[kind, NAME]["metadata"]["namespace"] for kind in ("Deployment", "Service")} == {
         "gpus"
     }
@@ -182,6 +183,8 @@ def test_what_is_started_takes_these_options(
     assert context.params.items() >= options.items()
     mounts = {m["mountPath"]: m["name"] for m in container["volumeMounts"]}
     assert mounts[str(context.params["tls_dir"])] == "tls"
+    assert mounts[str(context.params["client_ca"].parent)] == "client"
+    assert mounts[str(context.params["shown_tls_dir"])] == "client"
     assert mounts[str(context.params["config"].parent)] == "config"
     assert f":{container['ports'][0]['containerPort']}" == context.params["address"]
     # By which the replicas know each other, where --tls-name does not say it.
@@ -249,16 +252,30 @@ def test_a_certificate_may_be_given_or_be_cert_managers() -> None:
     given = objects("scheduler.tlsSecret=mine")
     managed = objects("scheduler.certManager=true")
 
-    assert not [name for kind, name in given if kind in ("Secret", "Certificate", "Issuer")]
-    assert {v["secret"]["secretName"] for v in pod(given)["volumes"] if "secret" in v} == {"mine"}
+    assert not [name for kind, name in given if kind in ("Certificate", "Issuer")]
+    assert [name for kind, name in given if kind == "Secret"] == [f"{NAME}-client-tls"]
+    volumes = {v["name"]: v for v in pod(given)["volumes"]}
+    assert volumes["tls"]["secret"]["secretName"] == "mine"
     certificate = managed["Certificate", NAME]["spec"]
     assert certificate["secretName"] == f"{NAME}-tls"
     assert certificate["dnsNames"][0] == "vgpu-scheduler.vgpu-system.svc"
     assert certificate["issuerRef"]["name"] == managed["Issuer", NAME]["metadata"]["name"]
-    assert not [name for kind, name in managed if kind == "Secret"]
+    assert [name for kind, name in managed if kind == "Secret"] == [f"{NAME}-client-tls"]
 
 
-def test_the_monitor_scrapes_it_by_its_certificate() -> None:
+def test_what_schedulers_show_may_be_given_or_be_left_out() -> None:
+    given = objects("scheduler.clientCertificate.secret=mine")
+    open_to_all = objects("scheduler.clientCertificate.required=false")
+
+    assert {v["name"]: v for v in pod(given)["volumes"]}["client"]["secret"]["secretName"] == "mine"
+    assert ("Secret", f"{NAME}-client-tls") not in given
+    # It is there before it is asked for: whoever upgrades has to hand it out first.
+    assert ("Secret", f"{NAME}-client-tls") in open_to_all
+    assert "client" not in {v["name"] for v in pod(open_to_all)["volumes"]}
+    assert not [a for a in arguments(open_to_all) if a.startswith(("--client", "--shown"))]
+
+
+def test_the_monitor_scrapes_it_where_nobody_needs_a_certificate() -> None:
     found = objects("podMonitor.enabled=true,podMonitor.labels.release=x")
     (endpoint,) = found["PodMonitor", NAME]["spec"]["podMetricsEndpoints"]
     (container,) = pod(found)["containers"]
@@ -266,11 +283,7 @@ def test_the_monitor_scrapes_it_by_its_certificate() -> None:
 
     assert found["PodMonitor", NAME]["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert endpoint["port"] in {p["name"] for p in container["ports"]}
-    assert (endpoint["scheme"], endpoint["path"]) == ("https", "/metrics")
-    assert endpoint["tlsConfig"] == {
-        "serverName": "vgpu-scheduler.vgpu-system.svc",
-        "ca": {"secret": {"name": f"{NAME}-tls", "key": "ca.crt"}},
-    }
+    assert endpoint == {"port": "pages", "path": "/metrics"}
     assert found["PodMonitor", NAME]["metadata"]["labels"]["release"] == "x"
     assert ("PodMonitor", "vgpu-agent") in found
 
@@ -295,6 +308,11 @@ def test_the_examples_ask_the_charts_service() -> None:
     volcano = (EXAMPLES / "volcano/volcano-scheduler-configmap.yaml").read_text()
 
     assert first["tlsConfig"]["serverName"] == host
+    for extender in (first, second):
+        assert {"caFile", "certFile", "keyFile"} <= extender["tlsConfig"].keys()
+    assert (
+        "scheduler.clientCertificate.required=false" in (EXAMPLES / "volcano/README.md").read_text()
+    )
     address = first["urlPrefix"].removeprefix("https://")
     assert f"scheduler.clusterIP={address}" in readme
     assert second["urlPrefix"] == f"https://{host}"
@@ -303,6 +321,7 @@ def test_the_examples_ask_the_charts_service() -> None:
     assert ("Secret", secret) in objects()
     for file in ("kube-scheduler/README.md", "volcano/README.md"):
         assert f"get secret {secret}" in (EXAMPLES / file).read_text()
+    assert f"get secret {NAME}-client-tls" in readme
     deployment = next(
         d
         for d in yaml.safe_load_all(

@@ -16,6 +16,13 @@
     "given" .Values.scheduler.tlsSecret "certManager" .Values.scheduler.certManager | toJson }}
 {{- end }}
 
+{{/* The same of the certificate that schedulers show, by an authority of its own. */}}
+{{- define "vgpu.scheduler.client" -}}
+{{- $name := printf "%s-client" (include "vgpu.scheduler.name" .) }}
+{{- /* Of another name than its authority, or it would count as its own. */}}
+{{- dict "name" $name "hosts" (list (printf "%s.%s" $name .Values.namespace.name)) "given" .Values.scheduler.clientCertificate.secret | toJson }}
+{{- end }}
+
 {{/*
 The key of the ConfigMap that the extender reads. It has no node whose label could select one, so of
 several it is the one that the values name, the default of the nodes, or the only one; nothing where

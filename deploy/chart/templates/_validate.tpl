@@ -180,6 +180,10 @@ mutation.apiVersion is {{ $version }}, but Kubernetes has MutatingAdmissionPolic
 {{- if eq (include "vgpu.mutation.how" .) "webhook" }}
 {{- $webhook := .Values.mutation.webhook }}
 {{- include "vgpu.validate.tls" (dict "path" "mutation.webhook" "values" $webhook) }}
+{{- include "vgpu.validate.ports" (dict "path" "mutation.webhook" "values" $webhook) }}
+{{- if and $webhook.clientCA (not (hasPrefix "-----BEGIN CERTIFICATE-----" $webhook.clientCA)) }}
+mutation.webhook.clientCA is no certificate in PEM, which begins with -----BEGIN CERTIFICATE-----: set it as it is in the file, not in base64
+{{- end }}
 {{- if and $webhook.tlsSecret (not $webhook.caBundle) (not $webhook.certManager) }}
 mutation.webhook.tlsSecret is {{ $webhook.tlsSecret }}, but mutation.webhook.caBundle is empty: the API server would not trust the webhook and leave pods as they are, so set mutation.webhook.caBundle to the certificate (PEM) of who signed it
 {{- end }}
@@ -193,6 +197,12 @@ mutation.webhook.caBundle is no certificate in PEM, which begins with -----BEGIN
 {{- end }}
 {{- end }}
 
+{{- define "vgpu.validate.ports" }}
+{{- if eq (int .values.port) (int .values.probePort) }}
+{{ .path }}.port and {{ .path }}.probePort are {{ .values.port }}: let them differ
+{{- end }}
+{{- end }}
+
 {{- define "vgpu.validate.scheduler" -}}
 {{- $scheduler := .Values.scheduler }}
 {{- if $scheduler.enabled }}
@@ -203,6 +213,7 @@ scheduler.enabled needs what the nodes publish: set agent.publish to true as wel
 {{- if eq $scheduler.electionNamespace .Values.namespace.name }}
 scheduler.electionNamespace is {{ $scheduler.electionNamespace }}, where node agents write Leases, so that any of them could stop all binding: leave it empty, or name another namespace
 {{- end }}
+{{- include "vgpu.validate.ports" (dict "path" "scheduler" "values" $scheduler) }}
 {{- $names := keys .Values.configs | sortAlpha }}
 {{- if and $scheduler.config (not (include "vgpu.selects-config" .)) }}
 scheduler.config is {{ $scheduler.config }}, but there is one config without a name: leave scheduler.config empty, or set configs, or for an existingConfigMap with several configSelection.enabled
@@ -211,7 +222,7 @@ scheduler.config is {{ $scheduler.config }}, which is none of configs: {{ join "
 {{- else if not (include "vgpu.scheduler.config-key" .) }}
 scheduler.enabled with several configs and no default among them: set scheduler.config to the name of the one whose quotas hold
 {{- end }}
-{{- $ours := dict "address" "scheduler.port" "advertise" "nothing" "bind" "scheduler.bind" "config" "scheduler.config" "election-namespace" "scheduler.electionNamespace" "gpu-policy" "scheduler.gpuPolicy" "lease" "nothing" "namespace" "namespace.name" "no-bind" "scheduler.bind" "node-policy" "scheduler.nodePolicy" "plain-http" "nothing" "pod-selector" "scheduler.podSelector" "tls-dir" "scheduler.tlsSecret" }}
+{{- $ours := dict "address" "scheduler.port" "advertise" "nothing" "bind" "scheduler.bind" "client-ca" "scheduler.clientCertificate" "config" "scheduler.config" "election-namespace" "scheduler.electionNamespace" "gpu-policy" "scheduler.gpuPolicy" "lease" "nothing" "namespace" "namespace.name" "no-bind" "scheduler.bind" "node-policy" "scheduler.nodePolicy" "plain-http" "nothing" "pod-selector" "scheduler.podSelector" "probe-address" "scheduler.probePort" "shown-tls-dir" "scheduler.clientCertificate" "tls-dir" "scheduler.tlsSecret" }}
 {{- range $argument := $scheduler.extraArgs }}
 {{- $name := trimPrefix "--" $argument | splitList "=" | first }}
 {{- with get $ours $name }}
@@ -244,8 +255,8 @@ scheduler.extraArgs has --no-leader-elect, but scheduler.replicas is {{ $schedul
 The namespace {{ .Values.namespace.name }} is not the chart's. Where Pod Security is enforced, label it: kubectl label namespace {{ .Values.namespace.name }} pod-security.kubernetes.io/enforce=privileged
 {{- end }}
 {{- $scheduler := .Values.scheduler }}
-{{- if and $scheduler.enabled $scheduler.bind (not (and .Values.networkPolicy.enabled .Values.networkPolicy.from.scheduler)) (not (contains "--client-ca" (join " " $scheduler.extraArgs))) }}
-Every pod of the cluster reaches the port of the scheduler extender, which binds pods: name the schedulers in networkPolicy.from.scheduler and set networkPolicy.enabled, give --client-ca in scheduler.extraArgs, or set scheduler.bind to false
+{{- if and $scheduler.enabled $scheduler.bind (not (and .Values.networkPolicy.enabled .Values.networkPolicy.from.scheduler)) (not $scheduler.clientCertificate.required) }}
+Every pod of the cluster reaches the port of the scheduler extender, which binds pods: name the schedulers in networkPolicy.from.scheduler and set networkPolicy.enabled, set scheduler.clientCertificate.required to true, or set scheduler.bind to false
 {{- end }}
 {{- $strategies := .Values.configSelection.fallbackStrategies }}
 {{- if and .Values.configs (not .Values.configSelection.default) (not (and (has "named" $strategies) (hasKey .Values.configs "default"))) (not (and (has "single" $strategies) (eq (len .Values.configs) 1))) (not (has "empty" $strategies)) }}

@@ -3,7 +3,7 @@
 Schedulers keep a connection to whichever replica the Service gave them. The leader is reached at
 the address in its Lease; with TLS it has to show a certificate for the name that all replicas have,
 signed by the authority next to our own certificate (``ca.crt``; without one our own certificate
-itself counts), and is shown ours. Safe to use from several threads.
+itself counts), and is shown ours, or that of a client. Safe to use from several threads.
 """
 
 import ssl
@@ -29,15 +29,19 @@ _MOST_CONNECTIONS = 64
 class Forwarder:
     """Passes binds on to the leader."""
 
-    def __init__(self, leader: Callable[[], str], tls: Path | None, name: str) -> None:
+    def __init__(
+        self, leader: Callable[[], str], tls: Path | None, name: str, shows: Path | None = None
+    ) -> None:
         """Connects to nobody yet.
 
         Args:
             leader: returns host and port of the leader, empty where there is none.
             tls: directory of the certificate; None for HTTP without TLS.
             name: for which the leader's certificate must be.
+            shows: directory of the certificate that the leader is shown; None: our own.
         """
         self._leader, self._tls, self._name = leader, tls, name
+        self._shows = shows or tls
         self._lock = threading.Lock()
         self._client: httpx2.Client | None = None
         self._trusted = b""
@@ -87,10 +91,11 @@ class Forwarder:
             OSError: it cannot be read.
         """
         with self._lock:
-            trusted = b"" if self._tls is None else _files(self._tls)
+            tls, shows = self._tls, self._shows
+            trusted = _files(tls, shows) if tls and shows else b""
             if self._client is None or trusted != self._trusted:
                 self._client = httpx2.Client(
-                    verify=_context(self._tls) if self._tls is not None else True,
+                    verify=_context(tls, shows) if tls and shows else True,
                     timeout=httpx2.Timeout(_TIMEOUT_S, connect=_CONNECT_S),
                     limits=httpx2.Limits(max_connections=_MOST_CONNECTIONS),
                     trust_env=False,
@@ -106,15 +111,15 @@ def _authority(directory: Path) -> bytes:
         return (directory / CERTIFICATE).read_bytes()
 
 
-def _files(directory: Path) -> bytes:
+def _files(directory: Path, shows: Path) -> bytes:
     """Returns by what a client differs from one of before."""
-    return _authority(directory) + (directory / CERTIFICATE).read_bytes()
+    return _authority(directory) + (shows / CERTIFICATE).read_bytes()
 
 
-def _context(directory: Path) -> ssl.SSLContext:
+def _context(directory: Path, shows: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=_authority(directory).decode())
     # A certificate that is no authority, as without ca.crt, vouches for itself.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.verify_flags &= ~getattr(ssl, "VERIFY_X509_STRICT", 0)
-    context.load_cert_chain(directory / CERTIFICATE, directory / KEY)
+    context.load_cert_chain(shows / CERTIFICATE, shows / KEY)
     return context

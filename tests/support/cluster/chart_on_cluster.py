@@ -58,13 +58,20 @@ def install(cluster: RealCluster) -> None:
 
 def _ask_the_extender(cluster: RealCluster) -> None:
     """Starts the scheduler again with the configuration of deploy/examples/scheduler."""
-    secret = cluster.get("secrets", f"{RELEASE}-scheduler-tls", NAMESPACE)
-    authority = cluster.base / "extender-ca.crt"
-    authority.write_bytes(base64.b64decode(secret["data"]["ca.crt"]))
+    files: dict[str, str] = {}
+    for name, key, field in (
+        ("tls", "ca.crt", "caFile"),
+        ("client-tls", "tls.crt", "certFile"),
+        ("client-tls", "tls.key", "keyFile"),
+    ):
+        secret = cluster.get("secrets", f"{RELEASE}-scheduler-{name}", NAMESPACE)
+        file = cluster.base / f"extender-{key}"
+        file.write_bytes(base64.b64decode(secret["data"][key]))
+        files[field] = str(file)
     text = (EXAMPLES / "scheduler/kube-scheduler/scheduler-config.yaml").read_text()
     extenders = yaml.safe_load(text)["extenders"]
     for each in extenders:
-        each["tlsConfig"]["caFile"] = str(authority)
+        each["tlsConfig"] |= files
     cluster.stop("kube-scheduler")
     cluster.start_scheduler({"extenders": extenders})
 

@@ -1,6 +1,7 @@
 """The install: its chart and manifests, and the programs of tests/e2e/install that judge them."""
 
 import atexit
+import base64
 import json
 import os
 import subprocess
@@ -122,6 +123,13 @@ def objects(*arguments: str) -> dict[tuple[str, str], dict[str, Any]]:
     """Returns what the chart makes as `render` does, by kind and name."""
     found = yaml.load_all(render(*arguments), yaml.CSafeLoader)
     return {(o["kind"], o["metadata"]["name"]): o for o in found if o}
+
+
+def write_secret(manifest: Mapping[str, Any], directory: Path) -> None:
+    """Makes a directory with what a Secret holds, as a pod that mounts it has it."""
+    directory.mkdir()
+    for key, value in manifest["data"].items():
+        (directory / key).write_bytes(base64.b64decode(value))
 
 
 def kubeconform(schemas: Path, *files: Path) -> "subprocess.CompletedProcess[str]":

@@ -61,6 +61,7 @@ class ExtenderProcess:
 
     Attributes:
         port: where it listens.
+        probes: where it serves its pages, without TLS.
         log_file: what it says.
         shows: directory of the certificate that clients show; None for none.
     """
@@ -84,11 +85,12 @@ class ExtenderProcess:
         with open(self.log_file, "ab") as log:
             self.process = warm.start(
                 ["-m", "deviceplugin.scheduler", "--address=127.0.0.1:0",
-                 f"--namespace={NAMESPACE}", f"--service-account={server.account}",
-                 *secure, *options],
+                 "--probe-address=127.0.0.1:0", f"--namespace={NAMESPACE}",
+                 f"--service-account={server.account}", *secure, *options],
                 server.environment() | {"PYTHONPATH": str(ROOT)}, log,
             )  # fmt: skip
         self.port = int(self.wait_for(r'msg="scheduler extender started" address=(\d+)'))
+        self.probes = int(self.wait_for(r"probes=(\d+)"))
 
     @property
     def log(self) -> str:
@@ -127,14 +129,14 @@ class ExtenderProcess:
     def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, str]:
         """Makes a call on a connection of its own; returns status and body."""
         with contextlib.closing(self.connect()) as connection:
-            connection.request(method, path, body)
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
+            return _ask(connection, method, path, body)
 
     def get(self, path: str) -> tuple[int, str]:
         """Returns status and body of a page; 0 where nobody listens."""
+        pages = http.client.HTTPConnection("127.0.0.1", self.probes, timeout=PATIENCE_S)
         try:
-            return self.ask("GET", path)
+            with contextlib.closing(pages):
+                return _ask(pages, "GET", path)
         except (OSError, http.client.HTTPException):
             return 0, ""
 
@@ -168,6 +170,14 @@ class ExtenderProcess:
         """Ends it at once."""
         self.process.kill()
         self.process.wait()
+
+
+def _ask(
+    connection: http.client.HTTPConnection, method: str, path: str, body: bytes | None = None
+) -> tuple[int, str]:
+    connection.request(method, path, body)
+    answer = connection.getresponse()
+    return answer.status, answer.read().decode()
 
 
 @contextlib.contextmanager

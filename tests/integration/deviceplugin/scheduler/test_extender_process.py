@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from benchmarks.simulated_cluster.kinds import LEASE, POD
+from deviceplugin.scheduler.wire.server import CALLS
 from support import warm
 from support.api_server.cluster_server import NAMESPACE, ClusterServer
 from support.scheduler.process import ExtenderProcess, extender, make_certificate, pod_json
@@ -175,22 +176,24 @@ def test_a_scheduler_without_a_certificate_is_refused_where_one_is_asked_for(
     tls, other = tmp_path / "tls", tmp_path / "other"
     for directory in (tls, other):
         make_certificate(directory)
-    options = f"--client-ca={tls / 'tls.crt'}"
-    with extender(server, tmp_path, options, tls=tls, name="first") as first:
+    client = tmp_path / "client"
+    make_certificate(client, "scheduler")
+    options = [f"--client-ca={client / 'tls.crt'}", f"--shown-tls-dir={client}"]
+    with extender(server, tmp_path, *options, tls=tls, name="first") as first:
         first.wait_leader()
         pod = server.create_pod(pod_json("x", 10, 1))
         body = json.dumps({"Pod": pod, "NodeNames": ["n2"]}).encode()
 
-        status, why = first.ask("POST", "/filter", body)
-        assert (status, why) == (403, "the client has shown no certificate, and must have one\n")
-        assert first.ask("GET", "/metrics")[0] == 200
-        first.shows = tls
+        for method, path in [*(("POST", path) for path in CALLS), ("GET", "/metrics")]:
+            for first.shows in (None, other, tls):
+                with pytest.raises(OSError, match=r"(?i)certificate|unknown ca|reset|closed|EOF"):
+                    first.ask(method, path, body if method == "POST" else None)
+        assert not is_bound(server, "x", "n2")
+        assert first.get("/metrics")[0] == 200
+        first.shows = client
         assert first.filter(pod, ["n2"])["NodeNames"] == ["n2"]
-        first.shows = other
-        with pytest.raises(OSError, match=r"(?i)unknown ca|reset|closed|EOF"):
-            first.ask("POST", "/filter", body)
-        with extender(server, tmp_path, options, tls=tls, name="second") as second:
-            second.shows = tls
+        with extender(server, tmp_path, *options, tls=tls, name="second") as second:
+            second.shows = client
             wait_until(
                 lambda: not second.bind(pod, "n2") or is_bound(server, "x", "n2"),
                 "it is passed on, though the answer may come too late",
@@ -245,6 +248,7 @@ def test_quotas_of_the_file_count_and_follow_it(server: ClusterServer, tmp_path:
         (["--plain-http", "--tls-dir=/nowhere"], 2, "give either"),
         (["--tls-dir=/nowhere"], 2, "has no certificate"),
         (["--plain-http", "--client-ca=/nowhere"], 2, "--client-ca needs --tls-dir"),
+        (["--tls-dir=/x", "--client-ca=/nowhere"], 2, "--client-ca needs --probe-address"),
         (["--plain-http", "--config=/nowhere"], 2, "config file /nowhere cannot be read"),
         (["--plain-http", "--resource-domain=x"], 2, "is not a domain name like nvidia.com"),
         (["--plain-http", "--address=x"], 2, "--address 'x' is not HOST:PORT"),

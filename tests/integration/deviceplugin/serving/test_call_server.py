@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from benchmarks.unfinished_calls import hello
 from deviceplugin.serving.call_server import CallServer
 from deviceplugin.serving.calls import TEXT, Answer, Call, Limits
 from deviceplugin.serving.certificate import Certificate
@@ -245,6 +246,39 @@ def test_a_call_that_is_being_answered_keeps_its_place(patient: Served) -> None:
     assert answers == [(200, b"x")]
     for each in crowd:
         each.close()
+
+
+def test_a_crowd_takes_neither_threads_nor_the_place_of_who_showed_a_certificate(
+    tmp_path: Path,
+) -> None:
+    """From as many addresses as connections, so that none has more than others."""
+    make_certificate(tmp_path)
+    served = Served(PATIENT, Certificate(tmp_path, tmp_path / "tls.crt"))
+    port = served.server.server_address[1]
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    greeting = hello()
+    context.load_cert_chain(tmp_path / "tls.crt", tmp_path / "tls.key")
+    kept = http.client.HTTPSConnection("127.0.0.1", port, timeout=PATIENCE_S, context=context)
+
+    def is_answered() -> bool:
+        kept.request("POST", "/echo", b"x")
+        return kept.getresponse().read() == b"x"
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(served.stop)
+        stack.callback(kept.close)
+        assert is_answered()
+        connection, threads = kept.sock, threading.active_count()
+        for number in range(200):
+            where = (f"127.0.1.{number + 1}", 0)
+            one = socket.create_connection(("127.0.0.1", port), PATIENCE_S, source_address=where)
+            stack.callback(one.close)
+            with contextlib.suppress(OSError):  # it has lost its place already
+                one.sendall((b"", greeting[:1], greeting)[number % 3])
+
+        assert is_answered() and kept.sock is connection
+        assert threading.active_count() == threads
 
 
 def test_handshakes_that_never_end_keep_nobody_out(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ class Webhook:
     def __init__(self, base: Path, process: "subprocess.Popen[str]", log: IO[str]) -> None:
         self.tls, self.process, self._log = base / "tls", process, log
         self.port = int(self.wait_for(r'msg="webhook started" address=(\d+)'))
+        self.probes = int(self.wait_for(r"probes=(\d+)"))
 
     def wait_for(self, pattern: str) -> str:
         """Returns the first group of a line of the log once it is there."""
@@ -40,34 +41,44 @@ class Webhook:
         line = wait_until(found, pattern)
         return line[1] if line.groups() else ""
 
-    def connect(self) -> http.client.HTTPSConnection:
+    def connect(self, shows: Path | None = None) -> http.client.HTTPSConnection:
         context = ssl.create_default_context(cafile=str(self.tls / "tls.crt"))
+        if shows is not None:
+            context.load_cert_chain(shows / "tls.crt", shows / "tls.key")
         return http.client.HTTPSConnection(
             "127.0.0.1", self.port, timeout=PATIENCE_S, context=context
         )
 
-    def ask(self, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:
-        with contextlib.closing(self.connect()) as connection:
+    def ask(
+        self, method: str, path: str, body: bytes | None = None, shows: Path | None = None
+    ) -> tuple[int, bytes]:
+        with contextlib.closing(self.connect(shows)) as connection:
             connection.request(method, path, body)
             answer = connection.getresponse()
             return answer.status, answer.read()
 
 
-@pytest.fixture
-def webhook(tmp_path: Path) -> Iterator[Webhook]:
-    make_certificate(tmp_path / "tls")
-    (tmp_path / "rules.json").write_text(json.dumps(RULES))
-    with open(tmp_path / "log", "w") as log:
+@contextlib.contextmanager
+def started(base: Path, *options: str) -> Iterator[Webhook]:
+    make_certificate(base / "tls")
+    (base / "rules.json").write_text(json.dumps(RULES))
+    with open(base / "log", "w") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "deviceplugin.webhook", f"--rules={tmp_path / 'rules.json'}",
-             f"--tls-dir={tmp_path / 'tls'}", "--address=127.0.0.1:0"],
+            [sys.executable, "-m", "deviceplugin.webhook", f"--rules={base / 'rules.json'}",
+             f"--tls-dir={base / 'tls'}", "--address=127.0.0.1:0", *options],
             stderr=log, text=True,
         )  # fmt: skip
         try:
-            yield Webhook(tmp_path, process, log)
+            yield Webhook(base, process, log)
         finally:
             process.kill()
             process.wait()
+
+
+@pytest.fixture
+def webhook(tmp_path: Path) -> Iterator[Webhook]:
+    with started(tmp_path) as found:
+        yield found
 
 
 def body() -> bytes:
@@ -105,6 +116,23 @@ def test_a_client_that_says_nothing_keeps_nobody_waiting(webhook: Webhook) -> No
         silent.connect()  # and no handshake
 
         assert webhook.ask("GET", "/healthz")[0] == 200
+
+
+def test_where_an_authority_is_given_only_who_shows_its_certificate_is_answered(
+    tmp_path: Path,
+) -> None:
+    client = tmp_path / "client"
+    make_certificate(client, "api-server")
+    options = [f"--client-ca={client / 'tls.crt'}", "--probe-address=127.0.0.1:0"]
+    with started(tmp_path, *options) as webhook:
+        for shows in (None, webhook.tls):
+            with pytest.raises(OSError, match=r"(?i)certificate|unknown ca|reset|closed|EOF"):
+                webhook.ask("POST", "/pods", body(), shows)
+        assert webhook.ask("POST", "/pods", body(), client)[0] == 200
+        probe = http.client.HTTPConnection("127.0.0.1", webhook.probes, timeout=PATIENCE_S)
+        with contextlib.closing(probe):
+            probe.request("GET", "/healthz")
+            assert probe.getresponse().status == 200
 
 
 def test_a_new_certificate_is_used_and_a_broken_one_is_not(webhook: Webhook) -> None:

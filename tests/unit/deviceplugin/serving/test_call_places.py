@@ -2,8 +2,9 @@
 
 import pytest
 
-from deviceplugin.serving.call_places import ClientGone, Phase, Place, Places, source_of
+from deviceplugin.serving.call_places import ClientGone, Places, source_of
 from deviceplugin.serving.calls import Limits
+from deviceplugin.serving.crowds import Phase, Place
 
 LIMITS = Limits(connections=8, bodies_bytes=1000)
 
@@ -82,8 +83,32 @@ def test_behind_one_address_those_that_do_not_get_on_go_first(crowd: Crowd) -> N
     for number in range(9):
         crowd.come(f"a-later{number}", Phase.UNREAD)
 
-    # A call of a moment ago outlives idle connections; an honest one is through by then.
-    assert crowd.ended[:5] == ["a-stalled", "a-0", "a-1", "a-idle", "a-young"]
+    # The idle one has had an answer.
+    assert crowd.ended[:5] == ["a-stalled", "a-0", "a-1", "a-young", "a-later0"]
+    assert "a-idle" not in crowd.ended
+
+
+def test_a_crowd_from_any_number_of_addresses_takes_places_from_itself_alone(crowd: Crowd) -> None:
+    kept = crowd.come("honest-idle")
+    assert kept is not None
+    crowd.places.know(kept)
+    crowd.come("honest-answered", Phase.IDLE)
+    for number in range(500):
+        assert crowd.come(f"other{number}-0")
+    assert crowd.come("honest-new")
+
+    # Each of the crowd has one connection, the honest client three.
+    assert [name for name in crowd.ended if name.startswith("honest")] == []
+    assert len(crowd.ended) == 500 + 3 - LIMITS.connections
+
+
+def test_who_is_known_keeps_half_of_the_places_and_no_more(crowd: Crowd) -> None:
+    crowd.some(5, "a", Phase.IDLE)
+    crowd.some(4, "b")
+    assert crowd.ended == ["a-0"]
+
+    crowd.some(4, "c")
+    assert [name for name in crowd.ended if name.startswith("a")] == ["a-0"]
 
 
 def test_who_lost_its_place_is_answered_no_more(crowd: Crowd) -> None:
