@@ -14,8 +14,8 @@ from unittest import mock
 
 import pytest
 
-from support.hostile.attacks import ROWS, Attack
-from support.hostile.container import can_contain
+from benchmarks.hostile.attacks import ROWS, Attack
+from benchmarks.hostile.container import can_contain
 from support.hostile.node import HostileNode, Measured
 from support.suite.leftovers import MARK
 from support.suite.own_folder import SHORT

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hostile.attacks import PIPE_ROWS
+from benchmarks.hostile.container import KINDS, Attackers, Kind, can_contain
 from deviceplugin.mps import control_pipe
 from deviceplugin.policy.limits.asked import CONTAINER_PIPE_DIRECTORY
 from deviceplugin.store.mps_paths import pipe_directory
@@ -16,8 +18,6 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.errors import MpsError
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
-from support.hostile.attacks import PIPE_ROWS
-from support.hostile.container import KINDS, Attackers, Kind, can_contain
 from support.hostile.node import mount_run_directory, unmount_run_directory
 from support.node.mps_node import MpsNode
 

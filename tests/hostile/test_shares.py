@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hostile.attacks import RING_ROWS, books, rings
 from deviceplugin.model.allocations import Allocation
 from deviceplugin.watch.comparison import ComparedAllocation
 from deviceplugin.watch.gpu_time import LOOK_CLOSELY_S, TimeSample
@@ -22,7 +23,6 @@ from libvgpu.arbitration import ArbiterCounters
 from libvgpu.limits import ComputeMode, Family
 from libvgpu.region import read_limits
 from libvgpu.sim import Machine
-from support.hostile.attacks import RING_ROWS, books, rings
 from support.lines import expect
 from support.shim.crowd import MS, Crowd
 from support.shim.slices import Slice

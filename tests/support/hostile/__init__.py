@@ -1,5 +1,4 @@
-"""Programs that run as a hostile tenant, in a container on a node that is at work.
+"""A node at work that hostile tenants of `benchmarks.hostile` run against.
 
-`attacks` is what they do, `container` what they have, `node` the agent and the neighbours that they
-run against, `meter` how long the agent was held up.
+`node` is the agent and the neighbours, `meter` how long the agent was held up.
 """

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.hostile.container import KINDS, Attackers
 from deviceplugin.testing import AdmittedPod
 from libvgpu import region
 from support import ROOT
-from support.hostile.container import KINDS, Attackers
 from support.lines import expect
 from support.node.watched import Contained, WatchedNode
 from support.sim.programs import PRELUDE

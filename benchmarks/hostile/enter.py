@@ -1,4 +1,4 @@
-"""``python -m support.hostile.enter FD``: makes containers of a fork, so that each begins at once.
+"""``python -m benchmarks.hostile.enter FD``: makes containers of a fork, so that each is quick.
 
 Each order comes as JSON with a socket. Root, mounts, capabilities and user are as a container
 runtime makes them: a PID namespace, `/proc` of its own, of which the parts that change the kernel
@@ -14,8 +14,9 @@ import socket
 import sys
 from typing import Any
 
-from support.hostile.attacks.run import run
 from vgpuctl.demo import rootfs, syscalls
+
+from .attacks.run import run
 
 _READ_ONLY = ("/proc/sys", "/proc/sysrq-trigger", "/proc/irq", "/proc/bus")
 _MS_NOEXEC, _NEWPID, _MOST_BYTES = 0x8, 0x20000000, 1 << 16

@@ -10,13 +10,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from support import ROOT
-from support.waiting import PATIENCE_S
+import libvgpu
 
 #: chown, dac_override, fowner, fsetid, kill, setgid, setuid, setpcap, net_bind_service, net_raw,
 #: sys_chroot, mknod, audit_write, setfcap: what Docker leaves to root by default.
 _DEFAULT = (0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 27, 29, 31)
 _NOBODY = 65534
+_ROOT = Path(libvgpu.__file__).resolve().parent.parent
+_END_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,8 @@ class Attackers:
         self._mountpoint.mkdir()
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._program = subprocess.Popen(
-            [sys.executable, "-m", "support.hostile.enter", str(theirs.fileno())],
-            env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
+            [sys.executable, "-m", "benchmarks.hostile.enter", str(theirs.fileno())],
+            env={**os.environ, "PYTHONPATH": str(_ROOT)},
             pass_fds=[theirs.fileno()],
         )
         theirs.close()
@@ -87,7 +88,7 @@ class Attackers:
     def close(self) -> None:
         """Ends the process; containers have ended before."""
         self._orders.close()
-        self._program.wait(PATIENCE_S)
+        self._program.wait(_END_S)
 
 
 def can_contain() -> bool:
