@@ -184,7 +184,9 @@ class GpuWorker:
             self._check_free()
             # Written down first: a runner that is killed after the change knows what was there.
             self._say(replace(self._now, found_mode=self._boards.compute_mode(self.uuid)))
-        self._boards.set_compute_mode(self.uuid, EXCLUSIVE_PROCESS)
+            self._take()
+        else:
+            self._boards.set_compute_mode(self.uuid, EXCLUSIVE_PROCESS)
         if adopted:
             event(logging.INFO, "MPS daemon adopted", gpu=self.uuid)
         else:
@@ -192,6 +194,17 @@ class GpuWorker:
         self._daemon = daemon
         self._bring_up(daemon)
         return daemon
+
+    def _take(self) -> None:
+        """Sets the mode. Puts it back if a program came first, which would have the GPU alone."""
+        self._boards.set_compute_mode(self.uuid, EXCLUSIVE_PROCESS)
+        try:
+            self._check_free()
+        except MpsError:
+            assert self._now.found_mode is not None
+            self._boards.set_compute_mode(self.uuid, self._now.found_mode)
+            self._now = replace(self._now, found_mode=None)
+            raise
 
     def _check_free(self) -> None:
         """Refuses a GPU that somebody uses: no MPS client could use it at the same time."""

@@ -1,4 +1,4 @@
-"""A daemon whose files are to be elsewhere, and a container that comes while it moves."""
+"""A daemon whose files are to be elsewhere, and who comes while it moves or is set up."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from deviceplugin.mps import gpu_worker
+from deviceplugin.mps.compute_mode import EXCLUSIVE_PROCESS
 from deviceplugin.mps.daemon_home import DaemonHome
 from deviceplugin.mps.gpu_worker import GpuWorker
-from deviceplugin.mps.state_files import READY, STARTING, GpuMps
+from deviceplugin.mps.state_files import FAILED, READY, STARTING, GpuMps
 from deviceplugin.store.mps_paths import pipe_directory
 from support.waiting import PATIENCE_S, wait_until
 
@@ -79,16 +80,20 @@ class Boards:
     def problem(self, uuid: str) -> str | None:
         return None
 
+    def __init__(self) -> None:
+        self.modes, self.began_under = [0], list[int]()
+
     def processes(self, uuid: str) -> list[int]:
-        return []
+        return [99] if self.modes[-1] in self.began_under else []
 
     def memory_bytes(self, uuid: str) -> int:
         return 1 << 30
 
     def compute_mode(self, uuid: str) -> int:
-        return 0
+        return self.modes[-1]
 
-    def set_compute_mode(self, uuid: str, mode: int) -> None: ...
+    def set_compute_mode(self, uuid: str, mode: int) -> None:
+        self.modes.append(mode)
 
 
 class Node:
@@ -97,7 +102,8 @@ class Node:
     def __init__(self, run_dir: Path, before: GpuMps | None = None) -> None:
         self.run_dir, self.reports = run_dir, list[GpuMps | None]()
         self.at_report: Callable[[GpuMps | None], None] = lambda now: None
-        self.worker = GpuWorker(run_dir, UUID, Boards(), self._report, before)
+        self.boards = Boards()
+        self.worker = GpuWorker(run_dir, UUID, self.boards, self._report, before)
 
     def _report(self, uuid: str, now: GpuMps | None) -> None:
         self.reports.append(now)
@@ -180,3 +186,28 @@ def test_the_word_of_an_earlier_runner_lets_none_start_either(tmp_path: Path) ->
     node.worker.join(PATIENCE_S)
     assert node.home.is_symlink()
     assert not seen[0]
+
+
+def test_a_program_that_begins_before_the_mode_is_set_has_the_mode_put_back(
+    tmp_path: Path, daemon: type[FakeDaemon]
+) -> None:
+    """It would keep the GPU for itself, and each client of the daemon would be refused."""
+    node = Node(tmp_path / "run")
+    node.boards.began_under = [EXCLUSIVE_PROCESS]
+    node.worker.wish(True, False)
+    node.worker.start()
+    wait_until(lambda: node.phase() == FAILED, "the GPU is not free")
+    failed = node.reports[-1]
+    assert failed is not None
+    assert "is used by process 99 without MPS" in failed.reason
+    assert failed.found_mode is None
+    assert node.boards.modes[-1] == 0
+    assert daemon.started == 0
+
+    node.boards.began_under.clear()
+    node.worker.wake()
+    wait_until(lambda: node.phase() == READY, "it is free")
+
+    assert node.boards.modes[-1] == EXCLUSIVE_PROCESS
+    node.worker.end()
+    node.worker.join(PATIENCE_S)
