@@ -36,6 +36,7 @@ class RunArguments:
     plot: Path | None
     simulate: str | None
     quick: bool
+    seed: int | None = None
 
 
 class _Parser(argparse.ArgumentParser):
@@ -78,9 +79,9 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _seconds(text: str, unit_s: float = 1.0) -> float:
     try:
-        value = float(text)
+        value = float(text) * unit_s
     except ValueError:
         value = 0.0
     if not _LEAST_SECONDS <= value < float("inf"):
@@ -88,6 +89,10 @@ def _seconds(text: str) -> float:
             f"{text!r} is not possible: give at least {_LEAST_SECONDS} seconds"
         )
     return value
+
+
+def _minutes(text: str) -> float:
+    return _seconds(text, 60.0)
 
 
 #: option of ``run`` -> what reads its value, the value's name in the help, and the help.
@@ -99,6 +104,7 @@ _OPTIONS: dict[str, tuple[Callable[[str], object], str, str]] = {
     "--rounds": (_rounds, "N", "How often to repeat each measurement; else as the figure does."),
     "--seconds": (_seconds, "S", "How long to take a figure that lasts; else as the figure does."),
     "--count": (_count, "N", "How many of what a figure counts; else as the figure does."),
+    "--seed": (_count, "N", "The seed of a figure of chance; else a new one, which it prints."),
     "--plot": (_directory, "DIR", "Draw a figure's pictures (PNG) there. Needs matplotlib."),
     "--simulate": (str, "PROFILE", "Take a figure of real GPUs on a simulated one, as h100."),
 }
@@ -109,6 +115,9 @@ def _run_parser() -> _Parser:
     parser.add_argument("names", nargs="+", metavar="NAME")
     for flag, (type_, metavar, what) in _OPTIONS.items():
         parser.add_argument(flag, type=type_, metavar=metavar, help=what)
+    parser.add_argument(
+        "--minutes", dest="seconds", type=_minutes, metavar="N", help="As --seconds, in minutes."
+    )
     parser.add_argument("--quick", action="store_true", help="Take shorter windows.")
     return parser
 

@@ -28,6 +28,7 @@ class Options:
         plot: the directory for pictures of what a figure can draw; None: none are drawn.
         simulate: the profile of a simulated GPU, where a figure can be taken on a real one too.
         quick: shorter windows and fewer rows.
+        seed: of what a figure does by chance; None: a new one, which it prints.
     """
 
     rival: Path | None
@@ -37,6 +38,7 @@ class Options:
     plot: Path | None = None
     simulate: str | None = None
     quick: bool = False
+    seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +91,7 @@ class Figure:
         measure: takes the measurements.
         rounds: how often each measurement is repeated unless asked otherwise.
         has_own_time: it is taken in a time of its own (`own_time`), the same on every machine.
+        must_hold: a bar that is missed is a failure.
     """
 
     name: str
@@ -97,6 +100,7 @@ class Figure:
     measure: Callable[[Options], Sequence[Measurement]]
     rounds: int = 15
     has_own_time: bool = False
+    must_hold: bool = False
 
 
 def describe_bar(measurement: Measurement) -> str:

@@ -39,20 +39,24 @@ KINDS = (
 class Attackers:
     """Starts containers, from a process that has loaded all that they need."""
 
-    def __init__(self, base: Path) -> None:
+    def __init__(self, base: Path, log: Path | None = None) -> None:
         """Starts that process.
 
         Args:
             base: a directory for the containers' roots.
+            log: for what attackers print; None: it goes where this program's goes.
         """
         self._mountpoint = base / "root"
         self._mountpoint.mkdir()
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._program = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.hostile.enter", str(theirs.fileno())],
-            env={**os.environ, "PYTHONPATH": str(_ROOT)},
-            pass_fds=[theirs.fileno()],
-        )
+        with log.open("ab") if log is not None else contextlib.nullcontext() as output:
+            self._program = subprocess.Popen(
+                [sys.executable, "-m", "benchmarks.hostile.enter", str(theirs.fileno())],
+                env={**os.environ, "PYTHONPATH": str(_ROOT)},
+                pass_fds=[theirs.fileno()],
+                stdout=output,
+                stderr=output,
+            )
         theirs.close()
 
     @contextlib.contextmanager

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from benchmarks.chaos.invariants import given_twice, split
+from benchmarks.chaos.tenants import given_of
 from deviceplugin.model.units import Half, gpu_of, half_of
 from deviceplugin.testing import (
     AdmissionFailed,
@@ -270,26 +272,9 @@ class History:
 
     def check(self) -> None:
         """Holds the kubelet's record against the promises."""
-        seen: dict[str, str] = {}
-        slices: dict[str, str] = {}
-        for pod in self.pods:
-            for container in pod.containers:
-                name = f"{pod.manifest.name}/{container.manifest.name}"
-                gpus = {r: {gpu_of(u) for u in units} for r, units in container.devices.items()}
-                if set(gpus) == {CORE, MEMORY}:
-                    assert gpus[CORE] == gpus[MEMORY], f"{name} is split: {gpus}"
-                if container.init:
-                    continue
-                for unit in (u for units in container.devices.values() for u in units):
-                    assert unit not in seen, f"{unit} is given to {seen[unit]} and {name}"
-                    seen[unit] = name
-                for answer in container.answers.values():
-                    host = next(
-                        m.host_path for m in answer.mounts if m.container_path == "/run/vgpu/limits"
-                    )
-                    assert slices.setdefault(host, name) == name, (
-                        f"{name} and {slices[host]} share the files of a slice"
-                    )
+        everything = given_of(self.pods, init=True)
+        for breach in (*split(everything), *given_twice(given_of(self.pods))):
+            raise AssertionError(breach)
 
     def check_limits(self, asked: Mapping[str, int], directory: Path) -> None:
         """Holds the limits in force against a request."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.chaos.invariants import sums
 from deviceplugin.model.units import gpu_of
 from deviceplugin.testing import AdmittedPod
 from deviceplugin.testing.records import AdmittedContainer
@@ -150,23 +151,22 @@ class SharingHistory(History):
 
     def check_files(self) -> None:
         """Holds all files of slices against each other, GPU by GPU."""
-        given: dict[str, tuple[int, int]] = {}
         shared: dict[str, tuple[Family, int]] = {}
+        directories = []
         for pod in self.pods:
             for container in pod.containers:
                 answer = next(iter(container.answers.values()))
                 host = next(
                     m.host_path for m in answer.mounts if m.container_path == "/run/vgpu/limits"
                 )
-                self.check_limits(container.manifest.limits, Path(host).parent)
-                uuid, family, unit_bytes = self.said[Path(host).parent]
+                directories.append(Path(host).parent)
+                self.check_limits(container.manifest.limits, directories[-1])
+                uuid, family, unit_bytes = self.said[directories[-1]]
                 before = shared.setdefault(uuid, (family, unit_bytes))
                 assert before == (family, unit_bytes), f"{uuid} has {before} and {family} slices"
-                core, memory = (n for _, n in sorted(container.manifest.limits.items()))
-                had = given.get(uuid, (0, 0))
-                given[uuid] = had[0] + core, had[1] + memory * unit_bytes
-        for uuid, (core, memory_bytes) in given.items():
-            assert core <= 100 and memory_bytes <= GPU_MEMORY_BYTES, f"{uuid}: {given[uuid]}"
+        limits = [region.read_limits(directory).limits for directory in directories]
+        for breach in sums(limits, {gpu.uuid: GPU_MEMORY_BYTES for gpu in GPUS}):
+            raise AssertionError(breach)
         for number, gpu in enumerate(GPUS):
             wants = self.wanted.families[number]
             if gpu.uuid in shared and shared[gpu.uuid][0].name.lower() != wants:

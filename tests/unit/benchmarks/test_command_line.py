@@ -29,6 +29,9 @@ def test_every_option_reaches_its_value(tmp_path: Path) -> None:
     assert asked is not None
     assert (asked.shim, asked.rounds, asked.seconds, asked.count) == (shim, 3, 0.5, 2)
     assert (asked.plot, asked.simulate) == (tmp_path, "h100")
+    asked = parse(["run", "f", "--minutes", "0.5", "--seed", "7"])
+    assert asked is not None
+    assert (asked.seconds, asked.seed) == (30, 7)
 
 
 @pytest.mark.parametrize(

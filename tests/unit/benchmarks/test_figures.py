@@ -49,21 +49,27 @@ def test_an_unknown_figure_is_wrong_usage_that_lists_the_figures(
 
 
 @pytest.mark.parametrize(
-    ("measurement", "status"),
+    ("measurement", "must_hold", "status"),
     [
-        (Measurement("c", "s", "time", "ns", 1.0), 0),
-        (Measurement("c", "s", "time", "ns", None, note="it crashed"), 1),
-        (Measurement("c", "s", "count", "", None, note="no valgrind", needs_tool=True), 0),
+        (Measurement("c", "s", "time", "ns", 1.0), False, 0),
+        (Measurement("c", "s", "time", "ns", None, note="it crashed"), False, 1),
+        (Measurement("c", "s", "count", "", None, note="no valgrind", needs_tool=True), False, 0),
+        (Measurement("c", "s", "violations", "", 1.0, note="lost", most=0), False, 0),
+        (Measurement("c", "s", "violations", "", 1.0, note="lost", most=0), True, 1),
+        (Measurement("c", "s", "violations", "", 0.0, most=0), True, 0),
     ],
 )
 def test_a_failed_measurement_shows_in_table_json_and_status(
     measurement: Measurement,
+    must_hold: bool,
     status: int,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    figure = Figure("fake", "summary", "made up", lambda options: [measurement])
+    figure = Figure(
+        "fake", "summary", "made up", lambda options: [measurement], must_hold=must_hold
+    )
     monkeypatch.setattr(command, "load_figure", lambda name: figure)
 
     assert command.main(["run", "fake", "--json", str(tmp_path / "out.json")]) == status
