@@ -177,9 +177,11 @@ class SliceStore:
         Args:
             directory: where they are made; they are in their place without it.
         """
+        is_new = directory is not None  # so it has room for a name, and none in it
         directory = directory or self.directory(allocation.allocation_id)
         old = self._metas.get(allocation.allocation_id)
-        if old is None or not os.path.isfile(f"{directory}/{allocation_dirs.META}"):
+        is_gone = old is None or not os.path.isfile(f"{directory}/{allocation_dirs.META}")
+        if is_gone and not is_new:
             try:
                 old = allocation_dirs.read_meta(directory)
             except RegionError:
@@ -195,7 +197,7 @@ class SliceStore:
             container=owner.container if owner else "",
             memory_unit_bytes=allocation.memory_unit_bytes,
         )
-        if meta != old:
+        if is_new or meta != old:
             try:
                 allocation_dirs.write_meta(directory, meta)
             except OSError as error:

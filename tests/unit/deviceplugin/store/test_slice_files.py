@@ -85,3 +85,13 @@ def test_whose_it_is_is_written_when_it_is_known_and_when_the_file_has_gone(
     store.put(known, limits(known))
 
     assert read_meta(store.directory(ID)).pod == "pod"
+
+
+def test_files_that_are_made_again_say_whose_they_are_and_since_when(store: SliceStore) -> None:
+    before = read_meta(store.directory(ID))
+    store.spare.fill()
+    (store.directory(ID) / "usage").unlink()
+
+    store.put(CORE, limits(CORE))
+
+    assert read_meta(store.directory(ID)) == before
