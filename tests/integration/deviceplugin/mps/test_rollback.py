@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.hostile.container import can_contain
 from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine
 from support import Compile
-from support.hostile.container import can_contain
 from support.hostile.node import mount_run_directory, unmount_run_directory
 from support.node.earlier import earlier_version
 from support.node.mps_node import MpsNode
