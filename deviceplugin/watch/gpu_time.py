@@ -2,8 +2,9 @@
 
 A container's own account of its time lies in its `usage`, where it can write whatever it likes.
 NVML samples how busy each process kept a GPU, also one without the shim. For each container and GPU
-there is a debt of GPU time. It grows by what was seen. It falls by what is due: the cap of a strict
-share, and for an elastic one what its arbiter gave it while turns were taken.
+there is a debt of GPU time. It grows by what was seen while turns were taken: then the others do
+not run meanwhile. It falls by what is due: the cap of a strict share, and for an elastic one what
+its arbiter gave it, if that is more.
 
 Who owes more than `MOST_OWED_S` gets no turn until the debt has gone. For an honest program this
 changes nothing: its own shim makes it wait as long for a kernel that outlasted its share. One that
@@ -37,7 +38,7 @@ _LEAST_SAMPLE_S, _MOST_SAMPLE_S, _SAMPLES_KEPT = 0.1, 1.1, 8
 _MOST_TOGETHER_PERCENT = 105
 #: Whoever comes to owe `MOST_OWED_S` within this took 2.5 points and the tolerance too much.
 _GROSS_WITHIN_S = 10.0
-_WHOLE_TIME = 0.9
+_MOST_OF_THE_TIME, _WHOLE_TIME = 0.5, 0.9
 
 Key = tuple[str, str]  # allocation, GPU
 
@@ -56,26 +57,38 @@ class TimeSample:
     percent: int
 
 
+@dataclass(frozen=True, slots=True)
+class Due:
+    """What a slice may have of a GPU.
+
+    Attributes:
+        part: of its time.
+        counts: whether what NVML sees counts: while turns are taken nobody else runs meanwhile.
+    """
+
+    part: float
+    counts: bool
+
+
 def due_part(
     limit: DeviceLimit, directory: Path, before: ArbiterCounters | None, now: ArbiterCounters | None
-) -> float | None:
-    """Returns what part of a GPU a slice may have had between two looks, None for all of it.
+) -> Due | None:
+    """Returns what was due to a slice between two looks, None where nothing bounds its time.
 
-    Of clients of MPS nothing is known: their kernels run at the same time.
+    Nothing is known of clients of MPS: their kernels run at the same time.
     """
     if limit.is_mps_client or limit.is_whole or limit.compute_mode is ComputeMode.OFF:
         return None
     part = limit.core_percent / 100
-    if limit.compute_mode is ComputeMode.STRICT:
-        return part
-    if before is None or now is None or directory not in before.tenants:
-        return None
+    if before is None or now is None or directory not in before.tenants.keys() & now.tenants.keys():
+        return Due(part, False)
     passed_ns = sum(now.mode_ns.values()) - sum(before.mode_ns.values())
     turns_ns = now.mode_ns[Mode.WINDOWS] - before.mode_ns[Mode.WINDOWS]
-    if passed_ns <= 0 or turns_ns < _WHOLE_TIME * passed_ns or directory not in now.tenants:
-        return None
+    if limit.compute_mode is ComputeMode.STRICT:
+        return Due(part, turns_ns > _MOST_OF_THE_TIME * passed_ns)
     given_ns = now.tenants[directory].occupancy_ns - before.tenants[directory].occupancy_ns
-    return max(part, given_ns / passed_ns)
+    given_part = given_ns / passed_ns if passed_ns > 0 else 0
+    return Due(max(part, given_part), turns_ns > _WHOLE_TIME * passed_ns)
 
 
 @dataclass(slots=True)
@@ -122,7 +135,7 @@ class TimeDebts:
         gpu: str,
         samples: Sequence[TimeSample],
         holders: Mapping[int, str],
-        due: Mapping[str, float | None],
+        due: Mapping[str, Due | None],
         now_s: float,
     ) -> None:
         """Takes the samples since the last look.
@@ -142,12 +155,14 @@ class TimeDebts:
             for each in samples:
                 if holders.get(each.pid) in busy:
                     busy[holders[each.pid]] += each.percent / 100
-        for allocation_id, part in due.items():
-            key, most = (allocation_id, gpu), 1 if part is None else part * _TOLERANCE + _STEP
-            owed_s = self.owed_s.pop(key, 0) - most * passed_s + busy[allocation_id] * sample_s
+        for allocation_id, share in due.items():
+            key, part = (allocation_id, gpu), busy[allocation_id]
             if samples:
-                (self.busy.add if busy[allocation_id] else self.busy.discard)(key)
-            if owed_s > 0 or busy[allocation_id] > most:
+                (self.busy.add if part else self.busy.discard)(key)
+            most = 1 if share is None else share.part * _TOLERANCE + _STEP
+            counted = part if share and share.counts else 0
+            owed_s = self.owed_s.pop(key, 0) - most * passed_s + counted * sample_s
+            if owed_s > 0 or counted > most:
                 seen.suspect_until_s = now_s + SUSPECT_S
             self._owe(key, owed_s, now_s)
         seen.is_close = self.is_suspect(gpu, now_s)

@@ -12,7 +12,7 @@ from typing import Protocol
 from libvgpu.arbitration import ArbiterCounters
 
 from .comparison import ComparedAllocation
-from .gpu_time import Key, TimeDebts, TimeSample, due_part
+from .gpu_time import Due, Key, TimeDebts, TimeSample, due_part
 from .report import ForgedTime
 
 #: A container that has forged its books has nothing for so long. What its neighbours lost until it
@@ -110,17 +110,19 @@ class TimeWatch:
             self._withhold(gpu, due, now_s)
         self.is_suspicious = any(self._debts.is_suspect(gpu, now_s) for gpu in samples)
 
-    def _withhold(self, gpu: str, due: Mapping[str, float | None], now_s: float) -> None:
-        for allocation_id, part in due.items():
+    def _withhold(self, gpu: str, due: Mapping[str, Due | None], now_s: float) -> None:
+        for allocation_id, share in due.items():
             key, each = (allocation_id, gpu), self._watched[allocation_id]
             owes_s = self._debts.owed_s[key] if key in self._debts.withheld_s else 0.0
             named_s = self._named[key].until_s - now_s if key in self._named else 0.0
-            if part is None or (owes_s <= 0 and named_s <= 0):
+            if share is None or (owes_s <= 0 and named_s <= 0):
                 self._named.pop(key, None)
                 continue
-            seconds = max(owes_s / max(part, _LEAST_PART), named_s)
+            seconds = max(owes_s / max(share.part, _LEAST_PART), named_s)
             asks = self._arbiters.withhold(gpu, each.directory, seconds)
             if asks and key in self._debts.gross and self._debts.owes_most(key):
-                found = ForgedTime(gpu, allocation_id, each.allocation.owner, round(100 * part))
+                found = ForgedTime(
+                    gpu, allocation_id, each.allocation.owner, round(100 * share.part)
+                )
                 self._named.setdefault(key, _Named(found, now_s + _NAMED_S))
         self.forged = tuple(each.found for each in self._named.values())

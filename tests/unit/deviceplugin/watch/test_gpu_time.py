@@ -7,6 +7,7 @@ import pytest
 from deviceplugin.watch.gpu_time import (
     LOOK_CLOSELY_S,
     MOST_OWED_S,
+    Due,
     TimeDebts,
     TimeSample,
     due_part,
@@ -25,7 +26,8 @@ class Looks:
 
     def __init__(self, share_percent: int | None = 20) -> None:
         self.debts, self.now_s, self.sampled = TimeDebts(), 1000.0, 0
-        self.due = {"a": None if share_percent is None else share_percent / 100, "b": 0.5}
+        own = None if share_percent is None else Due(share_percent / 100, True)
+        self.due = {"a": own, "b": Due(0.5, True)}
 
     def run(self, seconds: float, percent: int, other_percent: int = 40) -> None:
         """Both have so much of the GPU for a while."""
@@ -120,6 +122,17 @@ def test_who_has_all_of_it_owes_nothing() -> None:
     assert not looks.debts.owed_s
 
 
+def test_what_was_seen_without_turns_does_not_count_and_the_debt_goes_on_falling() -> None:
+    looks = Looks()
+    looks.run(6, 60)
+    owed_s = looks.owed_s
+
+    looks.due["a"] = Due(0.2, False)
+    looks.run(1, 60)
+
+    assert looks.owed_s == pytest.approx(owed_s - 0.211, abs=0.06)
+
+
 def test_a_gpu_that_is_shared_no_more_is_forgotten() -> None:
     looks = Looks()
     looks.run(6, 60)
@@ -139,38 +152,32 @@ def counted(turns_s: float, other_s: float, given_s: float) -> ArbiterCounters:
 
 
 @pytest.mark.parametrize(
-    ("limit", "before", "now", "part"),
+    "limit",
     [
-        (DeviceLimit("G", 1, core_percent=20), None, None, 0.2),
-        (DeviceLimit("G", 1, core_percent=100), None, None, None),
-        (DeviceLimit("G", 1, core_percent=20, mps_pipe_directory="/p"), None, None, None),
-        (DeviceLimit("G", 1, core_percent=20, compute_mode=ComputeMode.OFF), None, None, None),
+        DeviceLimit("G", 1, core_percent=100),
+        DeviceLimit("G", 1, core_percent=20, mps_pipe_directory="/p"),
+        DeviceLimit("G", 1, core_percent=20, compute_mode=ComputeMode.OFF),
     ],
+    ids=["whole", "MPS", "off"],
 )
-def test_what_is_due_without_turns(
-    limit: DeviceLimit,
-    before: ArbiterCounters | None,
-    now: ArbiterCounters | None,
-    part: float | None,
-) -> None:
-    assert due_part(limit, HERE, before, now) == part
+def test_nothing_bounds_some(limit: DeviceLimit) -> None:
+    assert due_part(limit, HERE, counted(1, 0, 0), counted(2, 0, 0)) is None
 
 
 @pytest.mark.parametrize(
-    ("now", "part"),
+    ("mode", "now", "due"),
     [
-        (counted(2, 0, 0.4), 0.4),
-        (counted(2, 0, 0.1), 0.2),
-        (counted(1.5, 0.5, 0.1), None),
-        (counted(1, 0, 0), None),
-        (None, None),
+        (ComputeMode.STRICT, counted(2, 0, 0.4), Due(0.2, True)),
+        (ComputeMode.STRICT, counted(1.5, 0.5, 0.4), Due(0.2, False)),
+        (ComputeMode.ELASTIC, counted(2, 0, 0.4), Due(0.4, True)),
+        (ComputeMode.ELASTIC, counted(2, 0, 0.1), Due(0.2, True)),
+        (ComputeMode.ELASTIC, counted(1.8, 0.2, 0.1), Due(0.2, False)),
+        (ComputeMode.ELASTIC, counted(1, 0, 0), Due(0.2, False)),
+        (ComputeMode.STRICT, None, Due(0.2, False)),
     ],
-    ids=["what it was given", "its share", "no turns for a while", "no time", "no arbiter"],
 )
-def test_an_elastic_slice_is_due_what_it_was_given(
-    now: ArbiterCounters | None, part: float | None
-) -> None:
-    limit = DeviceLimit("G", 1, core_percent=20, compute_mode=ComputeMode.ELASTIC)
+def test_what_is_due(mode: ComputeMode, now: ArbiterCounters | None, due: Due) -> None:
+    limit = DeviceLimit("G", 1, core_percent=20, compute_mode=mode)
 
-    assert due_part(limit, HERE, counted(1, 0, 0), now) == part
-    assert due_part(limit, HERE, None, now) is None
+    assert due_part(limit, HERE, counted(1, 0, 0), now) == due
+    assert due_part(limit, HERE, None, now) == Due(0.2, False)

@@ -9,8 +9,9 @@ from deviceplugin.model.allocations import Allocation
 from deviceplugin.watch.comparison import ComparedAllocation
 from deviceplugin.watch.gpu_time import LOOK_CLOSELY_S, TimeSample
 from deviceplugin.watch.time_watch import TimeWatch
-from libvgpu.arbitration import ArbiterCounters
+from libvgpu.arbitration import ArbiterCounters, TenantCounters
 from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from libvgpu.sharing_mode import Mode
 
 GPU = "GPU-0"
 PERIOD_S = 1 / 6
@@ -26,7 +27,9 @@ class Node:
         self.names: set[str] = set()
 
     def counters(self) -> Mapping[str, ArbiterCounters]:
-        return {}
+        mode_ns = dict.fromkeys(Mode, 0) | {Mode.WINDOWS: int(self.now_s * 1e9)}
+        tenants = {Path(name): TenantCounters(0, 0, True, 1) for name in ("a", "b")}
+        return {GPU: ArbiterCounters(0, 0, 0, 0, Mode.WINDOWS, mode_ns, tenants)}
 
     def withhold(self, uuid: str, directory: Path, seconds: float) -> bool:
         assert (uuid, directory) == (GPU, Path("a"))
