@@ -11,7 +11,6 @@ older one did not know has its default. So are moments of the monotonic clock, w
 process has a use for. A file of version 1 (one JSON document) is read, too.
 """
 
-import json
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
@@ -121,10 +120,11 @@ def _apply(live: dict[str, Allocation], content: dict[str, Any], number: int) ->
 
 def _version_1(raw: bytes) -> tuple[Allocation, ...]:
     try:
-        data = json.loads(raw)
+        data = msgspec.json.decode(raw)
         if data["version"] != 1:
             raise ValueError(f"version {data['version']!r}, not 1")
-        return tuple(_allocation(row) for row in data["allocations"])
+        live = {each.allocation_id: each for each in map(_allocation, data["allocations"])}
+        return tuple(live.values())
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{type(error).__name__}: {error}") from None
 

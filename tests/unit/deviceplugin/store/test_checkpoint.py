@@ -59,6 +59,10 @@ def test_no_file_is_the_empty_state(tmp_path: Path) -> None:
     assert not loaded.trusted, "what a lost checkpoint does not name must not be removed"
 
 
+#: A name that is no text: it cannot be written again.
+SURROGATE = {**asdict(LONE), "family": LONE.family.name, "uuid": "\ud800"}
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -67,6 +71,7 @@ def test_no_file_is_the_empty_state(tmp_path: Path) -> None:
         "[]",
         '{"version": 9, "allocations": []}',
         '{"version": 1, "allocations": [{"family": "X"}]}',
+        json.dumps({"version": 1, "allocations": [SURROGATE]}),
         '{"version": ' + "[" * 100_000,
         f"{zlib.crc32(b'[' * 100_000):08x} {'[' * 100_000}\n",
     ],
@@ -82,7 +87,8 @@ def test_a_damaged_file_is_put_aside_and_reported(tmp_path: Path, content: str) 
 
 
 def test_a_file_of_the_first_version_is_read_and_written_anew(tmp_path: Path) -> None:
-    rows = [{**asdict(h), "family": h.family.name, "of_a_newer_agent": [1]} for h in (HELD, LONE)]
+    twice = (HELD, LONE, HELD)
+    rows = [{**asdict(h), "family": h.family.name, "of_a_newer_agent": [1]} for h in twice]
     del rows[1]["shim_build"], rows[1]["missing_since"]  # of an older one
     path = tmp_path / "checkpoint.json"
     path.write_text(json.dumps({"version": 1, "allocations": rows}))
