@@ -25,7 +25,7 @@ _RELEASE = re.compile(r"(?:^|,)\s*driver=(?P<name>[^,/*]*)")
 _FORM = (
     "PROFILE[*N][/mig=KIND[*M][+KIND[*M]...]][,PROFILE[*N]...][,driver=RELEASE][/cudaX.Y][@NAME]"
 )
-_GPU = re.compile(r"(?P<whole>.*?)(?P<mig>/mig(?:=(?P<layout>[^/]*))?)?")
+_GPU = re.compile(r"(?P<whole>.*?)(?P<mig>/mig(?:=(?P<layout>[^/]*))?)?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

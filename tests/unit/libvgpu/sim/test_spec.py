@@ -108,6 +108,7 @@ def test_alias_is_the_same_profile() -> None:
         ("a100-40g/mig=2g.10gb*3+2g.10gb", "4 instances of 2g.10gb", "at most 3"),
         ("a100-40g/mig=1g.5gb*7+1g.5gb+me", "1g.5gb+me at 0 or 1", "no room"),
         ("h100*17/mig=1g.10gb*7", "'h100*17/mig=1g.10gb*7'", f"at most {MAX_GPUS}"),
+        ("t4\nt4", r"'t4\nt4'", "l40s"),
         ("t4@", "''", "letters"),
         ("t4@../../etc", "'../../etc'", "letters"),
         ("t4@a@b", "'a@b'", "letters"),
