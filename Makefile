@@ -9,6 +9,7 @@ READY  := $(VENV)/.demo
 TESTS  := $(VENV)/.test
 LINT   := $(VENV)/.lint
 PLOT   := $(VENV)/.plot
+ATHERIS := $(VENV)/.fuzz
 ZIG    := $(VENV)/.portable
 CUDA12 := build/clients/cuda12
 PROGRAMS := build/clients/programs
@@ -25,7 +26,7 @@ export PYTHONDONTWRITEBYTECODE :=
 unexport PYTHONHOME PYTHONPATH PYTHONWARNINGS
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo quick coverage test hostile mutants tidy bench-check test-gpu e2e e2e-node claims node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
+.PHONY: help setup build demo quick coverage test hostile fuzz mutants tidy bench-check test-gpu e2e e2e-node claims node-parts model lint fmt fresh check check-long bench bench-gpu wheel image image-lock clean
 
 help:  ## show the commands
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
@@ -49,7 +50,7 @@ $(TESTS): pyproject.toml | $(READY)
 	@$(SET_UP) agent demo test
 	@touch $@
 
-$(LINT) $(PLOT) $(ZIG): $(VENV)/.%: pyproject.toml | $(READY)
+$(LINT) $(PLOT) $(ZIG) $(ATHERIS): $(VENV)/.%: pyproject.toml | $(READY)
 	@$(SET_UP) $*
 	@touch $@
 
@@ -104,6 +105,10 @@ test: build $(TESTS) $(CLIENTS)  ## run all tests (no GPU, no root and no networ
 
 hostile: build $(TESTS) $(CLIENTS)  ## attack agent, arbiter and neighbours as a hostile tenant would (root)
 	@$(PYTEST) --workers 3 -m "hostile$(NOT_LONG)" --junit-xml build/hostile.xml tests/hostile
+
+# FUZZ_SECONDS a target; tests/fuzz/__main__.py has the other variables.
+fuzz: build $(TESTS) $(ATHERIS)  ## look for inputs that break a parser of what others write (FUZZ_SECONDS=60 a target)
+	@PYTHONPATH=tests:. $(BIN)/python -m fuzz
 
 bench-check: build $(TESTS) $(CLIENTS)  ## run the tests that measure time, on a machine that does nothing else
 	@$(PYTEST) $(PARALLEL) -m "timing and not gpu$(NOT_LONG)" --junit-xml build/timing.xml $(ROOM) || test $$? = $(NONE)
@@ -162,7 +167,7 @@ check: lint node-parts test  ## what CI runs before a merge: lint, all tests in 
 	@$(MAKE) --no-print-directory claims
 
 # One step after the other, and all of them: the first that fails hides nothing of the rest.
-LONG_STEPS = tidy test hostile coverage mutants bench-check e2e claims wheel image model
+LONG_STEPS = tidy test hostile fuzz coverage mutants bench-check e2e claims wheel image model
 check-long: export VGPU_LONG = 1
 check-long: export VGPU_KUBERNETES = all
 check-long: lint $(ZIG) node-parts  ## run everything in its long form, what measures time too, on all versions of Kubernetes (hours)

@@ -36,7 +36,7 @@ pytest_plugins = [
 
 # The folders whose files take longest come first, since a worker takes a whole file and one that
 # begins a long file last keeps all waiting. What measures time runs after all others.
-FOLDERS = ("model", "e2e", "integration", "hostile", "native", "contract", "unit", "gpu")
+FOLDERS = ("model", "e2e", "integration", "hostile", "native", "fuzz", "contract", "unit", "gpu")
 
 
 def pytest_configure() -> None:

@@ -21,7 +21,10 @@ from support.waiting import PATIENCE_S
 #: Another run may still use what it built from a source that has changed since.
 KEPT_SECONDS = 24 * 3600.0
 _FOLDER = ROOT / "build" / "native"
-_INCLUDED = ("libvgpu/include", "libvgpu/src", "libvgpu/sim", "tests/native", "tests/model")
+_INCLUDED = (
+    *("libvgpu/include", "libvgpu/src", "libvgpu/sim", "libvgpu/arbiter", "libvgpu/placement"),
+    *("tests/native", "tests/model", "tests/fuzz/c"),
+)
 _SUFFIXES = {".c", ".h", ".def", ".S", ".map"}
 _ALWAYS = ("-std=gnu11", "-D_GNU_SOURCE", "-O2", "-g1", "-Wall", "-Wextra",
            "-Ilibvgpu/include", "-Ilibvgpu/src", "-Ilibvgpu/sim/core")  # fmt: skip
