@@ -1,5 +1,6 @@
 """An agent starts on a node that has lost GPUs: the others serve (`make e2e-node`)."""
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,13 +74,17 @@ def test_a_lost_gpu_is_not_offered(node: RealNode) -> None:
 def test_a_gpu_that_comes_back_is_offered_without_a_restart(node: RealNode) -> None:
     faults.recover(node.machine, LOST_VGPU)
 
-    def runs() -> bool:
-        node.put(small_pod("late"))
-        if node.wait_judged("late")["phase"] == "Running":
-            return True
-        node.delete("late")  # the kubelet refuses for good what comes too early
-        return False
+    tries = (f"late-{number}" for number in itertools.count())
 
-    wait_until(runs, "a pod on the GPU that is back")
-    assert_slice_holds(node, "late", limit_bytes=GIB)
-    assert node.wait_said("late", "view")["uuid"] == node.machine.devices[LOST_VGPU].uuid
+    def runs() -> str:
+        """The kubelet refuses for good what comes too early, so each pod has a name of its own."""
+        name = next(tries)
+        node.put(small_pod(name))
+        if node.wait_judged(name)["phase"] == "Running":
+            return name
+        node.delete(name)
+        return ""
+
+    late = wait_until(runs, "a pod on the GPU that is back")
+    assert_slice_holds(node, late, limit_bytes=GIB)
+    assert node.wait_said(late, "view")["uuid"] == node.machine.devices[LOST_VGPU].uuid
