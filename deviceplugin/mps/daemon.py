@@ -156,19 +156,28 @@ class Daemon:
         child.returncode = 0  # `PidfdProcess` collects it
         event(logging.INFO, "MPS daemon started", gpu=self.uuid, pid=child.pid)
 
-    def answers(self) -> bool:
-        """Returns whether it answers; MpsError where it has ended."""
+    def why_silent(self) -> str:
+        """Returns why it does not answer, empty where it does.
+
+        It is not asked before its sockets are there: the tool of each question would take the
+        processor from the daemons that start.
+
+        Raises:
+            MpsError: it has ended.
+        """
         assert self.process is not None
         if self.process.ended():
             raise MpsError(
                 f"the MPS daemon of GPU {self.uuid} ended at once; look into "
                 f"{self._pipe.parent / 'log'}"
             )
+        if not self.pipe_is_there():
+            return f"{self._pipe} is empty"
         try:
             float(self._ask(READY_COMMAND))
-        except (MpsError, ValueError):
-            return False
-        return True
+        except (MpsError, ValueError) as error:
+            return str(error)
+        return ""
 
     def start_server(self) -> None:
         """Has it run a server, and finds that.

@@ -225,12 +225,13 @@ class GpuWorker:
         self._say(replace(self._now, phase=STARTING, daemon=daemon.process.pid, server=0))
         deadline = time.monotonic() + SILENT_S
         try:
-            while not daemon.answers():
+            while why_silent := daemon.why_silent():
                 if self._is_unwanted():
                     raise _Unwanted
                 if time.monotonic() >= deadline:
                     raise MpsError(
-                        f"the MPS daemon of GPU {self.uuid} does not answer after {SILENT_S:.0f} s"
+                        f"the MPS daemon of GPU {self.uuid} does not answer after "
+                        f"{SILENT_S:.0f} s: {why_silent}"
                     )
                 time.sleep(_READY_POLL_S)
             daemon.start_server()

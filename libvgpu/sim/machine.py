@@ -9,6 +9,7 @@ slots until the `Machine` is garbage.
 import fcntl
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -175,6 +176,7 @@ class Machine:
         """
         env = dict(os.environ if base is None else base)
         env["VGPU_SIM_MACHINE"] = str(self.directory)
+        env["VGPU_SIM_PYTHON"] = sys.executable  # of the MPS tool
         env["LD_LIBRARY_PATH"] = _before(SIM_LIBRARY_DIR, env.get("LD_LIBRARY_PATH"))
         cuda = format_driver_version(self.driver_version)
         for other in (f"cuda-{cuda}", f"driver-{self.release.name}"):

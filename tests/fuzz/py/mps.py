@@ -63,7 +63,7 @@ def _follow(asked: daemon.Daemon) -> None:
     asked._stranger()
     asked.process = _Process()  # type: ignore[assignment]
     with contextlib.suppress(MpsError):
-        asked.answers()
+        asked.why_silent()
         asked._find_server()
     asked.server = _Process()  # type: ignore[assignment]
     with contextlib.suppress(MpsError):

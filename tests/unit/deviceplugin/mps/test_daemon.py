@@ -12,6 +12,7 @@ from deviceplugin.mps import daemon as daemon_module
 from deviceplugin.mps.control_pipe import TOOL
 from deviceplugin.mps.daemon import Daemon
 from deviceplugin.mps.processes import PidfdProcess
+from deviceplugin.store.mps_paths import pipe_directory
 from libvgpu.errors import MpsError, MpsSilentError
 from support.waiting import wait_until
 
@@ -47,6 +48,9 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 def asked_of(
     tmp_path: Path, process: subprocess.Popen[bytes], is_given_up: Callable[[], bool]
 ) -> Daemon:
+    pipe = pipe_directory(tmp_path / "run", UUID)
+    pipe.mkdir(parents=True)
+    (pipe / "control").touch()
     made = Daemon(tmp_path / "run", UUID, 1 << 30, is_given_up=is_given_up)
     made.process = PidfdProcess(process.pid)
     return made
@@ -59,7 +63,18 @@ def test_a_daemon_that_is_not_wanted_any_more_is_asked_no_longer(
     monkeypatch.setattr(daemon_module, "SILENT_S", ENDLESS_S)
     daemon = asked_of(tmp_path, process, (tmp_path / "asked").exists)
 
-    assert not daemon.answers()
+    assert daemon.why_silent()
+
+
+@pytest.mark.usefixtures("tool")
+def test_a_daemon_without_sockets_is_not_asked(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    daemon = asked_of(tmp_path, process, lambda: True)
+    (pipe_directory(tmp_path / "run", UUID) / "control").unlink()
+
+    assert daemon.why_silent().endswith("pipe is empty")
+    assert not (tmp_path / "asked").exists()
 
 
 @pytest.mark.usefixtures("tool")
@@ -75,11 +90,11 @@ def test_a_daemon_that_ends_is_asked_no_longer(
 
     ending = threading.Thread(target=end_it_once_asked)
     ending.start()
-    assert not daemon.answers()
+    assert daemon.why_silent()
     ending.join()
 
     with pytest.raises(MpsError, match="ended at once"):
-        daemon.answers()
+        daemon.why_silent()
 
 
 @pytest.mark.usefixtures("tool")

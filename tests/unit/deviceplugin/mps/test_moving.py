@@ -59,8 +59,8 @@ class FakeDaemon:
     def stop(self) -> None:
         type(self).stopped += 1
 
-    def answers(self) -> bool:
-        return True
+    def why_silent(self) -> str:
+        return ""
 
     def pipe_is_there(self) -> bool:
         return self._home.pipe.is_dir()
