@@ -90,6 +90,22 @@ static CUresult current_module(struct CUlib_st *library, struct CUmod_st **modul
                                : CUDA_ERROR_INVALID_HANDLE;
 }
 
+/* "Preserved" takes no value, so cuBLAS gives no array of values with it. It is for images in memory
+ * alone (cuda.h, CUlibraryOption). */
+static bool options_are_valid(const CUlibraryOption *options, void **values, unsigned int count,
+                              bool is_file)
+{
+    if (count && !options)
+        return false;
+    for (unsigned int i = 0; i < count; i++) {
+        bool takes_value = options[i] == CU_LIBRARY_HOST_UNIVERSAL_FUNCTION_AND_DATA_TABLE;
+        bool is_known = takes_value || options[i] == CU_LIBRARY_BINARY_IS_PRESERVED;
+        if (!is_known || (takes_value ? !values : is_file))
+            return false;
+    }
+    return true;
+}
+
 /* ---- entry points ---------------------------------------------------------------------------- */
 
 CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *jit_options,
@@ -99,7 +115,7 @@ CUresult cuLibraryLoadData(CUlibrary *library, const void *image, CUjit_option *
     CALL_TAKES(cuModuleLoad);
     DRIVER_CHECK();
     INVALID_IF(!library || !image || (jit_count && !(jit_options && jit_values)) ||
-               (option_count && !(options && option_values)));
+               !options_are_valid(options, option_values, option_count, false));
     jit_options_answer(jit_count, jit_options, jit_values);
     return load(library, image, 0);
 }
@@ -113,7 +129,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary *library, const char *path, CUjit_optio
     uint64_t length;
     DRIVER_CHECK();
     INVALID_IF(!library || !path || (jit_count && !(jit_options && jit_values)) ||
-               (option_count && !(options && option_values)));
+               !options_are_valid(options, option_values, option_count, true));
     jit_options_answer(jit_count, jit_options, jit_values);
     CUresult result = image_read_file(path, &bytes, &length);
     if (result == CUDA_SUCCESS) {

@@ -8,7 +8,8 @@ import pytest
 from libvgpu.sim import PROFILES, Machine
 from support.sim.programs import run, said_in
 
-OUT_OF_MEMORY, INVALID_IMAGE, NO_BINARY, INVALID_PTX = 2, 200, 209, 218
+INVALID_VALUE, OUT_OF_MEMORY = 1, 2
+INVALID_IMAGE, NO_BINARY, INVALID_PTX = 200, 209, 218
 CONTEXT_DESTROYED = 709
 
 PRELUDE = """
@@ -255,6 +256,35 @@ same(int(cuda.cuLibraryGetUnifiedFunction(loaded, b"work")[0]), NOT_FOUND)
 same(int(cuda.cuKernelGetFunction(cuda.CUkernel(int(plain)))[0]), INVALID_HANDLE)
 """
     run(machine, PRELUDE + code)
+
+
+def test_an_option_without_a_value_needs_no_values(machine: Machine, tmp_path: Path) -> None:
+    file = tmp_path / "one.ptx"
+    code = f"""
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+image = ptx(kernel("one"))
+open({str(file)!r}, "wb").write(image)
+def load(what, option, values=None, from_file=False):
+    options, made = (ctypes.c_int * 1)(option), ctypes.c_void_p()
+    call = driver.cuLibraryLoadFromFile if from_file else driver.cuLibraryLoadData
+    return call(ctypes.byref(made), what, None, None, 0, options, values, 1)
+TABLE, PRESERVED, UNKNOWN = 0, 1, 2
+say(
+    preserved=load(image, PRESERVED),
+    preserved_file=load({str(file).encode()!r}, PRESERVED, from_file=True),
+    table=load(image, TABLE),
+    table_with_value=load(image, TABLE, (ctypes.c_void_p * 1)()),
+    unknown=load(image, UNKNOWN, (ctypes.c_void_p * 1)()),
+)
+"""
+    assert said_in(machine, PRELUDE + code) == {
+        "preserved": 0,
+        "preserved_file": INVALID_VALUE,
+        "table": INVALID_VALUE,
+        "table_with_value": 0,
+        "unknown": INVALID_VALUE,
+    }
 
 
 @pytest.mark.parametrize(
