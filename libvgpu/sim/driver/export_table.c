@@ -1,5 +1,5 @@
 /* The private tables of functions that NVIDIA's libraries ask the driver for, as far as the runtime library
- * (cudart 11.8 to 13.5) and cuBLAS 13.10 need them. NVIDIA does not describe them. Public notes of several projects
+ * (cudart 11.8 to 13.5) and cuBLAS and cuFFT of CUDA 13 need them. NVIDIA does not describe them. Public notes of several projects
  * do (ZLUDA's dark_api, FakeGPU, cuvk), and the libraries show which entries they call. Each table begins with its
  * size in bytes. The table of the context storage has no size.
  *
@@ -13,6 +13,7 @@
 #define DOMAIN_WORDS 14     /* the same for groups of calls */
 #define TOOLS_SLOTS 95
 #define GROUPS_SLOTS 32
+#define MODULES_SLOTS 64
 
 /* What is called a function here takes what its caller gives: C passes it in registers. */
 typedef CUresult (*function)(void);
@@ -91,6 +92,20 @@ static CUresult stream_itself(CUcontext context, CUstream stream, CUstream *itse
     return stream_resolve(stream, itself);
 }
 
+/* Tells of each function of a module; returns how many there are. cuFFT finds its kernels so. */
+static uint64_t functions_of_module(CUcontext context, CUmodule module,
+                                    void (*tell)(void *caller, CUfunction function, CUmodule owner),
+                                    void *caller)
+{
+    uint64_t count = 0;
+    (void)context;
+    for (CUfunction function = module->image->functions; function; function = function->next) {
+        tell(caller, function, module);
+        count++;
+    }
+    return count;
+}
+
 static CUresult context_checked(CUcontext context, uint32_t *finding, const void **more)
 {
     (void)context;
@@ -157,6 +172,10 @@ static const function tools_table[TOOLS_SLOTS] = {SIZE(tools_table),
 static const function groups_table[GROUPS_SLOTS] = {SIZE(groups_table),
                                                     [1 ... GROUPS_SLOTS - 1] = not_here};
 
+static const function modules_table[MODULES_SLOTS] = {SIZE(modules_table), [1 ... 6] = not_here,
+                                                      [7] = FUNCTION(functions_of_module),
+                                                      [8 ... MODULES_SLOTS - 1] = not_here};
+
 static CUresult integrity_checked(uint32_t version, uint64_t unix_seconds, uint64_t answer[2])
 {
     INVALID_IF(!answer);
@@ -179,6 +198,7 @@ static const struct table tables[] = {
     {{0xd4082055, 0xbde6704b, 0x8d34ba12, 0x3c66e1f2}, integrity_table},
     {{0x263e8860, 0x7cd26143, 0x92f6bbd5, 0x006dfa7e}, checks_table},
     {{0x21318c60, 0x97143248, 0x8ca641ff, 0x7324c8f2}, tools_table},
+    {{0x6e163fbe, 0xb958444d, 0x835ce182, 0xaff1991e}, modules_table},
     {{0x1734dc26, 0x800d4745, 0x8726c0f1, 0xe7dd8bca}, groups_table},
 };
 

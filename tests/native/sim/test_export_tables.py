@@ -126,3 +126,24 @@ same(stream_itself(int(context), None, None), INVALID_VALUE)
 same(function(tools, 1)(), NOT_SUPPORTED)
 """,
     )
+
+
+def test_a_library_is_told_of_the_functions_of_a_module(machine: Machine) -> None:
+    """cuFFT finds its kernels so."""
+    run(
+        machine,
+        TABLES
+        + """
+from support.shim.device_code import kernel, ptx
+modules = table("6e163fbe-b958-444d-835c-e182aff1991e")[1]
+Tell = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p)
+functions_of = function(modules, 7, c_void_p, c_void_p, Tell, c_void_p)
+check(cuda.cuInit(0))
+context = check(create_context())
+module = check(cuda.cuModuleLoadData(ptx(kernel("one") + kernel("two"))))
+told = []
+same(functions_of(int(context), int(module), Tell(lambda *given: told.append(given)), 7), 2)
+expected = [int(check(cuda.cuModuleGetFunction(module, name))) for name in (b"one", b"two")]
+same(sorted(told), sorted((7, function, int(module)) for function in expected))
+""",
+    )
