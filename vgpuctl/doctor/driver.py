@@ -14,9 +14,9 @@ from .finding import Finding, fail, ok, warn
 from .node_checks import INSTALL_DRIVER
 
 _LIBRARY = "libcuda.so.1"
-#: CUDA 11.8, the oldest whose entry points `hooks.def` was held against.
-OLDEST_VERSION = 11080
-_OLDEST_BRANCH = 520
+#: CUDA 11.4, the oldest on which the exercises run.
+OLDEST_VERSION = 11040
+_OLDEST_BRANCH = 470
 
 
 def look() -> Finding:

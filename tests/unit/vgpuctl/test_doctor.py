@@ -100,8 +100,8 @@ def test_an_agent_with_utility_alone_is_told_the_version_by_nvml() -> None:
     assert "by NVML the driver has CUDA 12.8" in by_nvml.message
     assert driver.without_library(None).level == WARN
     assert driver.without_library(11080).level == OK
-    old = driver.without_library(11070)
-    assert (old.level, "the driver has CUDA 11.7" in old.message) == (FAIL, True)
+    old = driver.without_library(11030)
+    assert (old.level, "the driver has CUDA 11.3" in old.message) == (FAIL, True)
 
 
 def test_a_missing_library_fails_only_where_it_should_be(monkeypatch: pytest.MonkeyPatch) -> None:
