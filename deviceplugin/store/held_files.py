@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deviceplugin import runtime
-from libvgpu.errors import RegionBusyError, RegionError
+from libvgpu.errors import RegionBusyError, RegionError, RegionUnknownError
 from libvgpu.region_files import (
     LIMITS_MODE,
     USAGE_MODE,
@@ -87,11 +87,16 @@ class HeldFiles:
 
         Raises:
             RegionBusyError: its container has a lease on it; it is held as soon as that has ended.
+            RegionUnknownError: it was exchanged as it was opened, or nothing is held any more.
             RegionError: it is missing, or may not be opened.
         """
         with self._lock, calls_for(path, "opened again"):
             self._hold(path)
-            descriptor = os.dup(self._open[path])
+            held = self._open.get(path)
+            if held is None:
+                why = "the agent ends" if self._is_closed else "it was exchanged meanwhile"
+                raise RegionUnknownError(f"{path} cannot be held open: {why}")
+            descriptor = os.dup(held)
         try:
             yield descriptor
         finally:

@@ -13,7 +13,7 @@ from deviceplugin.policy.limits.asked import asked_limits
 from deviceplugin.store.slice_files import SliceStore
 from libvgpu import slices
 from libvgpu.arbitration import Arbiter
-from libvgpu.errors import RegionBusyError
+from libvgpu.errors import RegionBusyError, RegionUnknownError
 from libvgpu.ledger_view import damage, read_ledger
 from libvgpu.limits import ComputeMode, ContainerLimits, Family
 from libvgpu.region import read_limits, read_usage, write_limits
@@ -142,3 +142,14 @@ def test_what_was_removed_is_let_go(store: SliceStore) -> None:
     with lease(Path(f"/proc/{os.getpid()}/fd/{kept}")) as attacker:
         assert attacker.said == "ready", "nobody has it open for writing any more"
     os.close(kept)
+
+
+def test_files_are_left_as_they_are_once_nothing_is_held_any_more(store: SliceStore) -> None:
+    inode = (store.directory(ID) / "limits").stat().st_ino
+    store.held.close()
+
+    with pytest.raises(RegionUnknownError, match="the agent ends"):
+        store.put(PAIR, limits(PAIR))
+
+    assert (store.directory(ID) / "limits").stat().st_ino == inode
+    assert read_limits(store.directory(ID)).limits == limits(CORE)
