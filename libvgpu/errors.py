@@ -29,7 +29,15 @@ class UsageError(VgpuError, ValueError):
 
 
 class ConfigError(UsageError):
-    """The config file is wrong; names file, line or key, value and what is allowed."""
+    """The config file is wrong; names file, line or key, value and what is allowed.
+
+    Attributes:
+        path: of the value in the file (`Places`); empty where it is no single one.
+    """
+
+    def __init__(self, message: str, hint: str | None = None, path: str = "") -> None:
+        super().__init__(message, hint)
+        self.path = path
 
 
 class InventoryError(VgpuError):

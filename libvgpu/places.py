@@ -38,7 +38,7 @@ class Places:
             sentence = f"{sentence[:half]} … {sentence[-half:]}"
         other = next((by for at, by in self.said_by.items() if path.startswith(at)), None)
         where = other or f"{self.name} line {self.line(path)}"
-        return ConfigError(f"{where}: {sentence}", hint)
+        return ConfigError(f"{where}: {sentence}", hint, path)
 
     def one_of(self, path: str, value: str, allowed: Iterable[str]) -> None:
         """Holds the value at ``path`` against those ``allowed``.

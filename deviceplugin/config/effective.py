@@ -11,6 +11,7 @@ import msgspec
 from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.pages.config import ConfigValue
 from libvgpu.places import Places
+from libvgpu.yamltext import parse
 
 from . import schema
 from .loading import checked_file
@@ -20,7 +21,8 @@ DEFAULT = "default"
 
 def effective(config: AgentConfig) -> list[ConfigValue]:
     """Returns the values in the order of the schema; what is absent and means nothing is not."""
-    file, places = checked_file(config.text, config.places.name, config.said)
+    data, places = parse(config.text, config.places.name)
+    file, places = checked_file(data, places, config.said)
     whole = msgspec.structs.replace(
         file, flags=file.flags or schema.Flags(), sharing=file.sharing or schema.Sharing()
     )

@@ -13,6 +13,7 @@ import hashlib
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import inspect
@@ -97,8 +98,17 @@ def parse_config(
     Raises:
         ConfigError: one sentence with file, line, value and what is allowed.
     """
-    file, places = checked_file(text, name, said)
-    places = replace(places, was_in_force=was_in_force)
+    data, places = parse(text, name)
+    return config_of(data, replace(places, was_in_force=was_in_force), text, said)
+
+
+def config_of(data: Any, places: Places, text: str, said: tuple[SaidFlag, ...] = ()) -> AgentConfig:
+    """Returns what the data of a config text say.
+
+    Raises:
+        ConfigError: the first value that is wrong.
+    """
+    file, places = checked_file(data, places, said)
     if file.version != "v1":
         raise places.error("$.version", f"version is {file.version!r}, allowed is: v1")
     if not is_domain(file.resource_domain):
@@ -131,16 +141,15 @@ def parse_config(
 
 
 def checked_file(
-    text: str, name: str, said: tuple[SaidFlag, ...] = ()
+    data: Any, places: Places, said: tuple[SaidFlag, ...] = ()
 ) -> tuple[schema.ConfigFile, Places]:
-    """Returns the keys of a config text with flags over them, and where they stand.
+    """Returns the keys of a config with flags over them, and where they stand.
 
     Raises:
-        ConfigError: not YAML, an unknown key, or a value of the wrong type.
+        ConfigError: an unknown key, or a value of the wrong type.
     """
-    data, places = parse(text, name)
     if not isinstance(data, dict):
-        raise ConfigError(f"{name}: the file must be a mapping that begins with version: v1")
+        raise ConfigError(f"{places.name}: the file must be a mapping that begins with version: v1")
     plain = as_written_out(put_over(data, places, said), (_file_type(),), places)
     try:
         return _config_file(plain), places

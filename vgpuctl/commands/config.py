@@ -9,10 +9,13 @@ from pathlib import Path
 
 import click
 
+from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.pages.config import ConfigValue
 from libvgpu.errors import ConfigError
 
 from ..agent_client import config_in_force
+from ..config_files import config_texts
+from ..config_summary import yields
 from ..examples import examples
 from ..options import chosen_run_dir, node_dirs_options, output_option, state_dir_option
 from ..output.rows import ConfigShowRow
@@ -94,7 +97,9 @@ def show(
 @config.command(
     short_help="Check a config as the node agent would.",
     epilog=examples(
-        "vgpuctl config validate config.yaml", "vgpuctl config validate --on-node config.yaml"
+        "vgpuctl config validate config.yaml",
+        "vgpuctl config validate --on-node config.yaml",
+        "helm template deploy/chart -s templates/config.yaml | vgpuctl config validate -",
     ),
 )
 @click.argument("file", type=click.Path(path_type=Path))
@@ -103,38 +108,48 @@ def show(
 def validate(file: Path, on_node: bool, state_dir: Path) -> None:
     """Check FILE as the node agent would; exit status 2 where it would be rejected.
 
-    Of a directory of named configs each is checked.
+    FILE may be - for stdin, a directory of named configs or the manifest of a ConfigMap. Of a
+    directory or a ConfigMap each config is checked.
     """
-    from deviceplugin.config.source import config_names
+    from deviceplugin.config.problems import problems
 
-    if not file.is_dir():
-        _validate(file, on_node, state_dir)
-        return
-    names = sorted(config_names(file))
-    if not names:
-        raise ConfigError(f"{file} has no config; it must have one file for each named config")
-    for name in names:
-        _validate(file / name, on_node, state_dir)
+    refused: list[ConfigError] = []
+    for name, text in config_texts(file):
+        found = problems(text, name)
+        refused += found
+        if not found:
+            _tell_good(name, text, on_node, state_dir)
+    for problem in refused[:-1]:
+        click.echo(f"vgpuctl: {problem.message}", err=True)
+        if problem.hint:
+            click.echo(f"hint: {problem.hint}", err=True)
+    if refused:
+        raise refused[-1]
 
 
-def _validate(file: Path, on_node: bool, state_dir: Path) -> None:
-    from deviceplugin.config.loading import load_config
+def _tell_good(name: str, text: str, on_node: bool, state_dir: Path) -> None:
+    from deviceplugin.config.loading import parse_config
 
-    found = load_config(file)
+    found = parse_config(text, name)
     if on_node:
-        from deviceplugin.policy.devices.layout import lay_out
+        _tell_of_gpus(found, name, state_dir)
+    click.echo(f"{name}: good")
+    rows = list(yields(found))
+    widest = max((len(section) for section, _ in rows), default=0)
+    for section, what in rows:
+        click.echo(f"  {section:<{widest}}  {what}")
 
-        from ..node_gpus import gpus_meant_by
 
-        known, sick = gpus_meant_by(found, state_dir)
-        layout = lay_out(found, known.here, lost=known.lost)
-        for bad in sick:
-            say(f"vgpuctl: {file}: nothing of GPU {bad} is offered now: {bad.reason}")
-        for held in layout.withheld:
-            part = f":{held.gpu.mig.number}" if held.gpu.mig else ""
-            gpu = f"GPU {held.gpu.index}{part} ({held.gpu.uuid})"
-            say(f"vgpuctl: {file}: nothing of {gpu} is offered: {held.reason}")
-    click.echo(
-        f"{file}: good: {len(found.fractional)} sharing.fractional and {len(found.rules)} limits "
-        "entries"
-    )
+def _tell_of_gpus(found: AgentConfig, name: str, state_dir: Path) -> None:
+    from deviceplugin.policy.devices.layout import lay_out
+
+    from ..node_gpus import gpus_meant_by
+
+    known, sick = gpus_meant_by(found, state_dir)
+    layout = lay_out(found, known.here, lost=known.lost)
+    for bad in sick:
+        say(f"vgpuctl: {name}: nothing of GPU {bad} is offered now: {bad.reason}")
+    for held in layout.withheld:
+        part = f":{held.gpu.mig.number}" if held.gpu.mig else ""
+        gpu = f"GPU {held.gpu.index}{part} ({held.gpu.uuid})"
+        say(f"vgpuctl: {name}: nothing of {gpu} is offered: {held.reason}")

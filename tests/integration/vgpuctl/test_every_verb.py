@@ -78,7 +78,7 @@ CALLS = {
     ),
     "config schema": Call("config schema", "json-schema.org"),
     "config show": Call("config show", "sharing.fractional.*vgpu +line 4", NO_AGENT, 0, 1),
-    "config validate": Call("config validate --on-node {base}/config.yaml", "good: 1 sharing"),
+    "config validate": Call("config validate --on-node {base}/config.yaml", "config.yaml: good"),
     "mig apply": Call(f"mig apply {WHOLE}", "every GPU is as the config says"),
     "sim run": Call("sim run --fast t4 -- echo hello", "hello"),
     "sim list": Call("sim list", r"@every +t4 "),
