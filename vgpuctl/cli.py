@@ -3,6 +3,7 @@
 `vgpuctl ps` answers in a fraction of a second because it never imports what `demo` needs.
 """
 
+import difflib
 import importlib
 import os
 from collections.abc import Callable, Mapping
@@ -57,6 +58,20 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Returns the command that the arguments name, and what is left of them.
+
+        Raises:
+            click.UsageError: there is none, with the verb that was perhaps meant.
+        """
+        word = args[0]
+        near = difflib.get_close_matches(word, self.verbs, 1)
+        if near and word not in self.verbs and not ctx.resilient_parsing:
+            raise click.UsageError(f"no such command {word!r}; did you mean {near[0]!r}?", ctx)
+        return super().resolve_command(ctx, args)
 
 
 def _show_version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:

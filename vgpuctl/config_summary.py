@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from deviceplugin.model.agent_config import AgentConfig
 from deviceplugin.model.fractional import FractionalEntry
 from deviceplugin.model.whole_devices import MIG_PREFIX, Replicas
+from libvgpu.counting import counted
 from libvgpu.sizes import format_size
 
 
@@ -15,13 +16,13 @@ def yields(config: AgentConfig) -> Iterator[tuple[str, str]]:
         yield shared.path[2:], _fractions(shared, domain)
     for replicas in config.whole.replicas:
         yield replicas.path[2:], _replicas(replicas, domain)
-    for section, entries, one, many in (
-        ("limits", config.rules, "rule", "rules"),
-        ("quotas", config.quotas, "quota", "quotas"),
-        ("mig", config.mig_layouts, "layout", "layouts"),
+    for section, entries, noun in (
+        ("limits", config.rules, "rule"),
+        ("quotas", config.quotas, "quota"),
+        ("mig", config.mig_layouts, "layout"),
     ):
         if entries:
-            yield section, f"{len(entries)} {one if len(entries) == 1 else many}"
+            yield section, counted(len(entries), noun)
     if not config.fractional and not config.whole.replicas:
         yield "sharing", "none: each GPU is given whole"
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from libvgpu.allocation_dirs import META
+from libvgpu.counting import counted
 from libvgpu.ownership import SOURCE
 from libvgpu.sizes import format_size
 from libvgpu.slices import ABANDONED, BUSY, DAMAGED, Slice
@@ -81,7 +82,7 @@ def look(run_dir: Path, slices: Sequence[Slice], known: Known | None) -> list[Fi
     ]
     if found or not slices:
         return found
-    return [ok(_CHECK, f"{len(slices)} slices in {run_dir}, each with an owner")]
+    return [ok(_CHECK, f"{counted(len(slices), 'slice')} in {run_dir}, each with an owner")]
 
 
 def room(state_dir: Path) -> list[Finding]:
@@ -145,10 +146,11 @@ def _of_nobody(slices: Sequence[Slice], known: Known) -> list[Finding]:
     fix = "start the agent: it removes them"
     if known.is_running:
         fix = "restart the agent: kubectl -n vgpu-system delete pod of this node's vgpu-agent"
+    what = f"{counted(len(dead), 'slice')} that no container has"
     return [
         warn(
             _CHECK,
-            f"{len(dead)} slices that no container has, as {known.by} says: {_named(dead)}",
+            f"{what}, as {known.by} says: {_named(dead)}",
             fix,
         )
     ]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from libvgpu.counting import counted
 from libvgpu.errors import VgpuError
 from libvgpu.sizes import format_size
 
@@ -38,7 +39,7 @@ def nvml(names: Sequence[str] | None, problem: str) -> Finding:
         return fail(
             "nvml", "NVML answers and lists no GPU", "check whether lspci and dmesg show one"
         )
-    return ok("nvml", f"{len(names)} GPU(s): {', '.join(names)}")
+    return ok("nvml", f"{counted(len(names), 'GPU')}: {', '.join(names)}")
 
 
 @dataclass(frozen=True, slots=True)

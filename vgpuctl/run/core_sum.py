@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from libvgpu import allocation_dirs, region
+from libvgpu.counting import counted
 from libvgpu.errors import AllocationRefused, RegionError, RegionUnknownError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, Family
 
@@ -56,8 +57,8 @@ def require_free_share(run_dir: Path, asked: Sequence[DeviceLimit], apart_from: 
             continue
         allowed = f"at most {free} % are allowed" if free > 0 else "none is left"
         raise AllocationRefused(
-            f"core {asked_percent} of GPU {device.uuid} cannot be given: {len(percents)} "
-            f"slice(s) of {run_dir} have {taken} % of it, so {allowed}",
+            f"core {asked_percent} of GPU {device.uuid} cannot be given: "
+            f"{counted(len(percents), 'slice')} of {run_dir} have {taken} % of it, so {allowed}",
             hint=(f"ask for --core {free} or less, " if free > 0 else "wait until one ends, ")
             + "or give --memory without --core, to have what others leave over; "
             "vgpuctl ps shows the slices",

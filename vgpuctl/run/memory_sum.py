@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from libvgpu import allocation_dirs, ownership, region
+from libvgpu.counting import counted
 from libvgpu.errors import AllocationRefused, RegionError, RegionUnknownError
 from libvgpu.limits import DeviceLimit
 from libvgpu.sizes import MIN_BYTES, format_size
@@ -88,8 +89,8 @@ def _require(run_dir: Path, device: DeviceLimit, taken: _Taken, whole_bytes: int
     allowed = f"at most {_size(free_bytes)} are allowed" if has_room else "none is left"
     raise AllocationRefused(
         f"memory {_size(device.memory_limit_bytes)} of GPU {device.uuid} cannot be given: "
-        f"{taken.slices} slice(s) of {run_dir} have {format_size(taken.size_bytes)} of its "
-        f"{format_size(whole_bytes)}, so {allowed}",
+        f"{counted(taken.slices, 'slice')} of {run_dir} have {format_size(taken.size_bytes)} of "
+        f"its {format_size(whole_bytes)}, so {allowed}",
         hint=(f"ask for --memory {free_bytes}B or less" if has_room else "wait until one ends")
         + ", or lower another by vgpuctl set ALLOCATION --memory SIZE; a run without --memory has "
         "all that was left; vgpuctl ps shows the slices",

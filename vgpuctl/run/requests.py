@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deviceplugin.model.gpus import SickGpu
+from libvgpu.counting import counted
 from libvgpu.errors import AllocationRefused, UsageError
 from libvgpu.limits import WHOLE_CORE_PERCENT, ComputeMode, DeviceLimit, on_left_over
 from libvgpu.sizes import format_size, parse_percent, parse_size
@@ -103,7 +104,7 @@ def parse_requests(
     for option, values in (("--memory", memories), ("--core", cores)):
         if len(values) not in (0, 1, len(selectors)):
             raise UsageError(
-                f"{option} is given {len(values)} times for {len(selectors)} GPU(s): "
+                f"{option} is given {len(values)} times for {counted(len(selectors), 'GPU')}: "
                 f"give it once, or once per --gpu in the same order"
             )
     sizes = [parse_size(text, "memory") for text in memories]

@@ -328,7 +328,7 @@ def test_leftovers_of_the_dead(node: SimulatedNode) -> None:
     (lost / META).write_text(json.dumps(meta))
     (found,) = of(run_on(node), "leftovers")
     assert found["level"] == "warn"
-    assert f"1 slices that no container has, as the agent says: {lost.name}" in found["message"]
+    assert f"1 slice that no container has, as the agent says: {lost.name}" in found["message"]
 
     node.stop_agent()
     (found,) = of(run_on(node), "leftovers")

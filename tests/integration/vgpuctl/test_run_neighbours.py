@@ -126,7 +126,7 @@ def test_a_sum_above_the_whole_gpu_is_refused_in_a_sentence(runs: NeighbourRuns)
     assert refused.returncode == 1
     said, hint = refused.stderr.splitlines()
     assert said == (
-        f"vgpuctl: core 31 of GPU {uuid} cannot be given: 2 slice(s) of {runs.run_dir} have 70 % "
+        f"vgpuctl: core 31 of GPU {uuid} cannot be given: 2 slices of {runs.run_dir} have 70 % "
         "of it, so at most 30 % are allowed"
     )
     assert "--core 30 or less" in hint
@@ -212,7 +212,7 @@ def test_memory_above_the_whole_gpu_is_refused_in_a_sentence_that_says_what_is_l
     assert refused.returncode == 1
     said, hint = refused.stderr.splitlines()
     assert said.startswith(f"vgpuctl: memory 8 GiB (8589934592 bytes) of GPU {uuid} cannot be")
-    assert f"2 slice(s) of {runs.run_dir} have 14 GiB of its " in said
+    assert f"2 slices of {runs.run_dir} have 14 GiB of its " in said
     words = hint.split("--memory ")[1].split()[0]  # bytes, with their unit
     left = int(words.removesuffix("B"))
     assert left == 1 << 30, "of a T4's 15 GiB"

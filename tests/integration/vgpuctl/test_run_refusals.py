@@ -128,6 +128,14 @@ def test_wrong_usage_is_one_sentence_and_a_hint(ctl: RefusingCtl, arguments: lis
     assert "hint: try 'vgpuctl" in result.stderr
 
 
+@pytest.mark.parametrize(("word", "meant"), [("stauts", "status"), ("doctr", "doctor")])
+def test_a_verb_that_was_perhaps_meant_is_named(ctl: RefusingCtl, word: str, meant: str) -> None:
+    result = ctl.here(word)
+
+    assert result.returncode == 2
+    assert f"no such command '{word}'; did you mean '{meant}'?" in result.stderr
+
+
 def test_a_run_inside_a_run_is_refused(ctl: RefusingCtl) -> None:
     inner = [sys.executable, "-m", "vgpuctl", "run", "--simulate", "h100", "--", "true"]
 

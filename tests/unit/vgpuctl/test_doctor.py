@@ -118,7 +118,7 @@ def test_a_missing_library_fails_only_where_it_should_be(monkeypatch: pytest.Mon
 
 
 def test_nvml_must_answer_and_list_a_gpu() -> None:
-    assert node_checks.nvml(["A100", "A100"], "") == Finding("nvml", OK, "2 GPU(s): A100, A100")
+    assert node_checks.nvml(["A100", "A100"], "") == Finding("nvml", OK, "2 GPUs: A100, A100")
     assert node_checks.nvml([], "").level == FAIL
     assert node_checks.nvml(None, "NVML says no").message == "NVML says no"
 

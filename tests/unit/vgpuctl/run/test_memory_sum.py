@@ -53,7 +53,7 @@ def test_what_is_left_is_given_to_the_byte(tmp_path: Path, living: contextlib.Ex
     with pytest.raises(AllocationRefused) as caught:
         fitted(tmp_path, 8 * GIB + 1)
     assert caught.value.message == (
-        f"memory 8 GiB (8589934593 bytes) of GPU GPU-a cannot be given: 2 slice(s) of {tmp_path} "
+        f"memory 8 GiB (8589934593 bytes) of GPU GPU-a cannot be given: 2 slices of {tmp_path} "
         "have 8 GiB of its 16 GiB, so at most 8 GiB (8589934592 bytes) are allowed"
     )
 
