@@ -120,7 +120,8 @@ def test_what_the_running_agent_answers_is_held_against_the_runtime(
     (found,) = of(run_on(node, f"--host-root={tmp_path}"), "runtime")
     assert found["level"] == "ok"
 
-    config.write_text(CONFIG + "flags: {plugin: {deviceListStrategy: cdi-cri}}\n")
+    plugin = f"deviceListStrategy: cdi-cri, cdiSpecDir: {tmp_path / 'cdi'}"
+    config.write_text(CONFIG + f"flags: {{plugin: {{{plugin}}}}}\n")
     node.stop_agent()
     (down,) = of(run_on(node, f"--host-root={tmp_path}"), "runtime")
     node.start_agent()
