@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from libvgpu.counting import counted
 from libvgpu.sizes import format_size
 
 from ..fitting import beginning, padded
@@ -200,7 +201,7 @@ def gpu_lines(rows: Sequence[TopRow], gpus: Mapping[str, TopGpu]) -> list[Line]:
                 Span(f" {gpu.product:<24.24}", Look.FAINT),
                 Span(f" memory {format_size(used)} used, {format_size(given)} given of {total}"),
                 Span(f"  core {core}% given, {share:.0f}% used {busy}"),
-                Span(f"  {len(mine)} slice{'s' * (len(mine) != 1)}, {'+'.join(modes)}"),
+                Span(f"  {counted(len(mine), 'slice')}, {'+'.join(modes)}"),
             ]
         )
     return lines

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import FrameType
 
+from libvgpu.counting import counted
 from libvgpu.errors import VgpuError
 
 from ..fitting import beginning
@@ -29,10 +30,11 @@ from .frame import (
     plain,
     table,
 )
+from .legend import LEGEND
 from .rates import TopRow
 
 _ESCAPE, _BACKSPACES = 27, frozenset((8, 127, curses.KEY_BACKSPACE))
-_HELP = "q quit   n g m s w r sort (again: reverse)   / filter   space hold   arrows scroll"
+_HELP = "q quit   ? help   n g m s w r sort (again: reverse)   / filter   space hold"
 _LEAST_GPU_LINES = 4
 _MOST_TEXT = 60
 
@@ -65,7 +67,7 @@ class TopScreen:
         self._look, self._gpus, self._title, self._interval_s = look, gpus, title, interval_s
         self._rows: Sequence[TopRow] = ()
         self._typed: str | None = None  # a filter that is being typed
-        self._is_held = False
+        self._is_held = self._shows_legend = False
         self._problem = ""
         self._missing = missing
         self._page = 1
@@ -116,10 +118,14 @@ class TopScreen:
 
     def typed(self, key: int) -> bool:
         """Takes one key; returns whether to go on."""
-        if self._typed is not None:
+        if self._shows_legend:
+            self._shows_legend = key == curses.KEY_RESIZE
+        elif self._typed is not None:
             self._type_filter(key)
         elif key == ord("q"):
             return False
+        elif key == ord("?"):
+            self._shows_legend = True
         elif key == ord("/"):
             self._typed = self.wanted.text
         elif key == _ESCAPE:
@@ -173,6 +179,8 @@ class TopScreen:
         window.refresh()
 
     def _lines(self, height: int, width: int) -> list[Line]:
+        if self._shows_legend:
+            return [[Span(text)] for text in LEGEND]
         rows = ordered(self._rows, self.wanted, self._gpus)
         gpus = [fitted(line, width - 1) for line in gpu_lines(self._rows, self._gpus)]
         most = max(_LEAST_GPU_LINES, height // 3)
@@ -189,7 +197,7 @@ class TopScreen:
         return [*lines[: height - 1], faint(self._foot())]
 
     def _said(self, rows: Sequence[TopRow]) -> str:
-        said = f"  {len(rows)} slice{'s' * (len(rows) != 1)}"
+        said = f"  {counted(len(rows), 'slice')}"
         if self.wanted.text:
             said += f" of {len(self._rows)} with {self.wanted.text!r}"
         return said + "  held, space goes on" * self._is_held

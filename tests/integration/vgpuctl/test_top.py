@@ -61,6 +61,10 @@ def test_it_draws_sorts_filters_and_quits(terminal: Terminal) -> None:
     terminal.wait("1 slice of 3 with 'serve'")
     terminal.type("\x1b")
     terminal.wait("team/train/main", "q quit")
+    terminal.type("?")
+    terminal.wait("part of the time for which launches were held back", without="team/train/main")
+    terminal.type("q")  # back
+    terminal.wait("team/train/main", "q quit")
     terminal.type("q")
     assert terminal.wait_end() == 0
     assert RESTORED in terminal.bytes
