@@ -33,6 +33,7 @@ static struct lifeline lifeline;
 static const void *limits_map;
 static void *usage_map;
 static char usage_path[PATH_MAX];
+static bool is_named; /* by VGPU_DIR */
 static struct vgpu_limits_copy limits_head;
 static struct vgpu_device_limit limits_devices[VGPU_MAX_DEVICES]; /* for their uuids */
 
@@ -92,6 +93,11 @@ bool region_is_managed(void)
            strncmp(info.dli_fname, MANAGED_LIBRARIES, sizeof MANAGED_LIBRARIES - 1) == 0;
 }
 
+const char *region_owner(void)
+{
+    return is_named ? "vgpuctl run" : "the node";
+}
+
 /* Where a slice is looked for, and what was wrong there. */
 struct search {
     const char *directory;
@@ -110,6 +116,7 @@ static enum region_state look(struct search *search, bool managed)
         limits_map = files.limits;
         usage_map = files.usage;
         memcpy(usage_path, files.usage_path, sizeof usage_path);
+        is_named = named;
         return REGION_MAPPED;
     }
     /* Told by nobody that there is a slice, an absent one means that there is none. */

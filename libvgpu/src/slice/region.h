@@ -37,6 +37,9 @@ bool region_is_managed(void);
 bool region_claim(void);
 
 /* All below: only after region_open returned REGION_MAPPED. */
+/* Who set the limits, for messages. */
+const char *region_owner(void);
+
 const void *region_limits(void);
 void *region_usage(void);
 uint32_t region_device_count(void);

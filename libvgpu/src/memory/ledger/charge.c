@@ -68,10 +68,10 @@ static void count_refusal(const struct charge *charge)
     region_add(&counters->refused_count, 1);
     log_line(LOG_WARN,
              "out of memory: %.2f MiB (%s) asked on %s, %.2f of the slice's %.2f MiB in use; the "
-             "limit is set by the node",
+             "limit is set by %s",
              (double)charge->bytes / MIB, kind_names[charge->kind],
              limits_device(region_limits(), (uint32_t)charge->device)->uuid,
-             (double)used_bytes / MIB, (double)limit_bytes / MIB);
+             (double)used_bytes / MIB, (double)limit_bytes / MIB, region_owner());
 }
 
 bool charge_try_claimed(struct charge *charge)

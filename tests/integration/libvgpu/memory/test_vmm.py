@@ -39,6 +39,7 @@ print(release(whole), used(), ask(1024 * MIB + GRANULE), ask(1024 * MIB))
     lines = stderr.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("libvgpu: out of memory: 2.00 MiB (vmm) asked on GPU-")
+    assert lines[0].endswith("; the limit is set by vgpuctl run")
     assert machine.books()[0].memory_used_bytes == 0
 
 

@@ -216,6 +216,7 @@ def test_in_a_managed_container_limits_may_be_read_only(part: Slice, talk: Talk)
 
     assert program.ask("init") == 0
     assert program.ask(f"fill {PIECE}") == LIMIT // PIECE
+    assert "; the limit is set by the node\n" in program.end()[1]
 
 
 # A usage file that was copied with holes: its stores need space that was never set aside.
