@@ -7,6 +7,7 @@ NVIDIA's MPS guide has it ("User ID Mismatch Without Multi-User Mode"), unless t
 client, in which case it is replaced.
 """
 
+import contextlib
 import os
 import selectors
 import signal
@@ -28,10 +29,12 @@ _MOST_SILENT = 128
 
 
 def log(text: str) -> None:
-    """Writes one line to the log, which is stdout."""
+    """Writes one line to the log, which is stdout; where there is no room for it, it is lost."""
     now = time.time()
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-    print(f"[{stamp}.{int(now % 1 * 1000):03d} Control {os.getpid()}] {text}", flush=True)
+    line = f"[{stamp}.{int(now % 1 * 1000):03d} Control {os.getpid()}] {text}\n"
+    with contextlib.suppress(OSError):
+        os.write(1, line.encode())
 
 
 class ControlDaemon:

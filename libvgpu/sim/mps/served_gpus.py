@@ -1,12 +1,21 @@
 """Which GPUs a daemon serves, and taking them for a server."""
 
+import ctypes
 import fcntl
 import os
 import struct
 from pathlib import Path
 
-from .wire import MPS_CONNECTION_FAILED, MPS_SERVER_NOT_READY, MpsControlError, ServerError
+from .wire import (
+    DEVICE_UNAVAILABLE,
+    MPS_CONNECTION_FAILED,
+    MPS_SERVER_NOT_READY,
+    MpsControlError,
+    ServerError,
+)
 
+_NVML = Path(__file__).resolve().parents[1] / "lib" / "libnvidia-ml.so.1"
+_PROHIBITED, _EXCLUSIVE_PROCESS = 2, 3
 _MPS_LOCK_BASE = 0x20000000000  # SIM_MPS_BASE in sim/core/layout.h
 
 
@@ -59,7 +68,7 @@ def take_devices(machine: Path, uuids: list[str], devices: list[str]) -> int:
     lives; returns the descriptor that holds the locks.
 
     Raises:
-        ServerError: the file cannot be used, or another server has one of the devices.
+        ServerError: the file cannot be used, or another server or process has one of the devices.
     """
     try:
         file_fd = os.open(machine / "machine", os.O_RDWR | os.O_CLOEXEC)
@@ -79,4 +88,29 @@ def take_devices(machine: Path, uuids: list[str], devices: list[str]) -> int:
             raise ServerError(
                 MPS_SERVER_NOT_READY, f"another MPS server serves {device} already"
             ) from None
+        if not _lets_in(device):  # from now on the drivers see a server, and take it no more
+            os.close(file_fd)
+            raise ServerError(DEVICE_UNAVAILABLE, f"its context on {device} is refused")
     return file_fd
+
+
+def _lets_in(device: str) -> bool:
+    """Returns whether the compute mode lets the server's own context in, by what NVML says.
+
+    The real one creates a context on each device before it serves; its log says so. To that, a
+    process without MPS is in the way. Former clients of a server that ended are not: here.
+    """
+    nvml = ctypes.CDLL(str(_NVML))
+    handle, mode = ctypes.c_void_p(), ctypes.c_int()
+    nvml.nvmlInit_v2()
+    nvml.nvmlDeviceGetHandleByUUID(device.encode(), ctypes.byref(handle))
+    nvml.nvmlDeviceGetComputeMode(handle, ctypes.byref(mode))
+    counts = []
+    for kind in ("MPSCompute", "Compute"):  # one that ends between counts too little, not too much
+        count = ctypes.c_uint()
+        list_processes = getattr(nvml, f"nvmlDeviceGet{kind}RunningProcesses")
+        list_processes(handle, ctypes.byref(count), None)
+        counts.append(count.value)
+    clients, processes = counts
+    is_taken = mode.value == _EXCLUSIVE_PROCESS and processes > clients
+    return not is_taken and mode.value != _PROHIBITED

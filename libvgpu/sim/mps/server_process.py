@@ -64,7 +64,8 @@ def _serve(channel: socket.socket) -> None:
 
 def _tell_fault(channel: socket.socket, number: str, orphaned: bool) -> None:
     # What it says is NVIDIA's; the form of the line is ours.
-    print("Volta MPS: Server is handling a fatal GPU error", flush=True)
+    with contextlib.suppress(OSError):
+        os.write(1, b"Volta MPS: Server is handling a fatal GPU error\n")
     if not orphaned:
         with contextlib.suppress(OSError):  # the daemon has died; reading tells so, too
             channel.send(f"fault {number}".encode())

@@ -1,5 +1,6 @@
 """How a process becomes the control daemon of a pipe directory, and what it leaves at its end."""
 
+import contextlib
 import fcntl
 import os
 import socket
@@ -49,7 +50,8 @@ def start(directory_path: str, log_path: str, background: bool, multiuser: bool)
     (directory / "control").chmod(0o666)
     listener.listen(64)
     pid_file = (directory / PID_FILE).absolute()
-    pid_file.write_text(f"{os.getpid()}\n")
+    with contextlib.suppress(OSError):  # no room; clients find it by its socket
+        pid_file.write_text(f"{os.getpid()}\n")
     if background:
         os.setsid()
         os.chdir("/")

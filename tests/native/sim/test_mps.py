@@ -78,6 +78,15 @@ def test_a_background_daemon_is_there_when_the_tool_returns(no_daemon: Control) 
         no_daemon.ask("quit")
 
 
+def test_a_daemon_without_room_for_its_log_serves_all_the_same(no_daemon: Control) -> None:
+    with open("/dev/full", "wb") as full:
+        no_daemon.start(stdout=full)
+    try:
+        assert no_daemon.ask("get_default_active_thread_percentage") == "100.0"
+    finally:
+        no_daemon.stop()
+
+
 def test_options(no_daemon: Control) -> None:
     assert no_daemon.tool("-v").stdout.startswith("CUDA MPS Control binary version: ")
     assert "-multiuser-server" in no_daemon.tool("-h").stdout

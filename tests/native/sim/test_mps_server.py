@@ -421,6 +421,22 @@ def test_a_process_without_mps_keeps_clients_out(control: Control, tmp_path: Pat
         assert client_result(control) == UNAVAILABLE
 
 
+def test_no_server_starts_next_to_a_process_without_mps(
+    costly_machine: Machine, tmp_path: Path
+) -> None:
+    """It gets no context there; the daemon stays, and later it does."""
+    costly_machine.set_compute_mode(0, EXCLUSIVE_PROCESS)
+    control = Control(costly_machine, tmp_path)
+
+    with control.running():
+        with client(plain(costly_machine, tmp_path)) as one:
+            assert one.first == 0
+            assert control.tool(say=f"start_server -uid {os.getuid()}").returncode == 1
+            assert control.ask("get_server_list") == ""
+            assert client_result(control) == UNAVAILABLE
+        assert client_result(control) == 0
+
+
 def test_a_client_says_that_it_is_one(control: Control) -> None:
     code = """
 open_context()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -61,17 +62,15 @@ class Control:
     @contextmanager
     def running(self, **more: str) -> Iterator["Control"]:
         """Runs the daemon in the foreground, as a child of the test."""
-        self.start(**more)
+        self.start(subprocess.DEVNULL, **more)
         try:
             yield self
         finally:
             self.stop()
 
-    def start(self, **more: str) -> None:
+    def start(self, stdout: IO[bytes] | int = subprocess.DEVNULL, **more: str) -> None:
         env = {**self.machine.environment(), **self.env(**more)}
-        self.daemon = subprocess.Popen(
-            [TOOL, "-f", *self.options], env=env, stdout=subprocess.DEVNULL
-        )
+        self.daemon = subprocess.Popen([TOOL, "-f", *self.options], env=env, stdout=stdout)
         wait_until(lambda: self.tool(say="get_server_list").returncode == 0, "the daemon answers")
 
     def stop(self) -> None:
