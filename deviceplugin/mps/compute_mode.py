@@ -22,7 +22,7 @@ class Boards(Protocol):
         ...
 
     def processes(self, uuid: str) -> list[int]:
-        """Returns the processes that compute on it, as far as that can be told."""
+        """Returns the processes that compute on it without MPS, as far as that can be told."""
         ...
 
     def memory_bytes(self, uuid: str) -> int:
@@ -79,10 +79,13 @@ class NvmlBoards:
         """See `Boards`."""
         with self._opened(uuid) as (pynvml, handle):
             try:
-                found = list_processes(pynvml, "Compute", handle)
+                before, found, after = (  # clients come and go meanwhile
+                    {int(process.pid) for process in list_processes(pynvml, kind, handle)}
+                    for kind in ("MPSCompute", "Compute", "MPSCompute")
+                )
             except pynvml.NVMLError:
                 return []
-        return sorted(int(process.pid) for process in found)
+        return sorted(found - before - after)
 
     def memory_bytes(self, uuid: str) -> int:
         """See `Boards`."""

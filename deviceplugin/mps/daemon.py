@@ -179,23 +179,48 @@ class Daemon:
             return str(error)
         return ""
 
+    def find_server(self) -> bool:
+        """Looks for the server; one that is no child of the daemon is none (`control_pipe`).
+
+        Raises:
+            MpsSilentError: it does not answer, so there may be one.
+        """
+        assert self.process is not None
+        try:
+            listed = self._ask("get_server_list").split()
+        except MpsSilentError:
+            raise
+        except MpsError:
+            return False
+        for word in listed:
+            pid = int(word) if word.isdecimal() and len(word) < 10 else 0
+            if pid and parent_of(pid) == self.process.pid:
+                try:
+                    server = PidfdProcess(pid)
+                except MpsError:
+                    continue
+                if self.server is not None:
+                    self.server.close()
+                self.server = server
+                return True
+        return False
+
     def start_server(self) -> None:
-        """Has it run a server, and finds that.
+        """Has it run a server where `find_server` found none, and finds that.
 
         Raises:
             MpsError: none comes up, with the reason.
         """
         reason = "it gives no reason"
-        if not self._find_server():
-            try:
-                self._ask(f"start_server -uid {os.geteuid()}")
-            except MpsError as error:
-                reason = error.message
-            if not self._find_server():
-                raise MpsError(
-                    f"no MPS server starts on GPU {self.uuid}, perhaps because another MPS daemon "
-                    f"or a process has that GPU: {reason}"
-                )
+        try:
+            self._ask(f"start_server -uid {os.geteuid()}")
+        except MpsError as error:
+            reason = error.message
+        if not self.find_server():
+            raise MpsError(
+                f"no MPS server starts on GPU {self.uuid}, perhaps because another MPS daemon "
+                f"or a process has that GPU: {reason}"
+            )
 
     def settle(self) -> None:
         """Gives daemon and server the settings that every client's own values lie below.
@@ -312,28 +337,6 @@ class Daemon:
             ],
             self.server,
         )
-
-    def _find_server(self) -> bool:
-        """Looks for the server; one that is no child of the daemon is none (`control_pipe`)."""
-        assert self.process is not None
-        try:
-            listed = self._ask("get_server_list").split()
-        except MpsSilentError:
-            raise  # there may be one
-        except MpsError:
-            return False
-        for word in listed:
-            pid = int(word) if word.isdecimal() and len(word) < 10 else 0
-            if pid and parent_of(pid) == self.process.pid:
-                try:
-                    server = PidfdProcess(pid)
-                except MpsError:
-                    continue
-                if self.server is not None:
-                    self.server.close()
-                self.server = server
-                return True
-        return False
 
     def _pid_in_file(self) -> int:
         try:

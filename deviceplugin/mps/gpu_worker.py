@@ -12,7 +12,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,7 +139,10 @@ class GpuWorker:
         elif daemon.process is None or daemon.process.ended():
             self._restart(daemon, "its control daemon ended")
         elif daemon.server is None or daemon.server.ended():
-            self._revive_server(daemon)
+            if self._now.server:  # else it waits for the GPU to be free
+                why = "its server ended, and its clients lost their work"
+                self._pause(self._note_end(why))
+            self._bring_up(daemon)
         elif not daemon.pipe_is_there():
             daemon.stop()
             self._restart(daemon, "its pipe directory was removed or emptied")
@@ -184,9 +187,7 @@ class GpuWorker:
             self._check_free()
             # Written down first: a runner that is killed after the change knows what was there.
             self._say(replace(self._now, found_mode=self._boards.compute_mode(self.uuid)))
-            self._take()
-        else:
-            self._boards.set_compute_mode(self.uuid, EXCLUSIVE_PROCESS)
+        self._boards.set_compute_mode(self.uuid, EXCLUSIVE_PROCESS)
         if adopted:
             event(logging.INFO, "MPS daemon adopted", gpu=self.uuid)
         else:
@@ -194,17 +195,6 @@ class GpuWorker:
         self._daemon = daemon
         self._bring_up(daemon)
         return daemon
-
-    def _take(self) -> None:
-        """Sets the mode. Puts it back if a program came first, which would have the GPU alone."""
-        self._boards.set_compute_mode(self.uuid, EXCLUSIVE_PROCESS)
-        try:
-            self._check_free()
-        except MpsError:
-            assert self._now.found_mode is not None
-            self._boards.set_compute_mode(self.uuid, self._now.found_mode)
-            self._now = replace(self._now, found_mode=None)
-            raise
 
     def _check_free(self) -> None:
         """Refuses a GPU that somebody uses: no MPS client could use it at the same time."""
@@ -223,29 +213,44 @@ class GpuWorker:
         """
         assert daemon.process is not None
         self._say(replace(self._now, phase=STARTING, daemon=daemon.process.pid, server=0))
-        deadline = time.monotonic() + SILENT_S
-        try:
-            while why_silent := daemon.why_silent():
-                if self._is_unwanted():
-                    raise _Unwanted
-                if time.monotonic() >= deadline:
-                    raise MpsError(
-                        f"the MPS daemon of GPU {self.uuid} does not answer after "
-                        f"{SILENT_S:.0f} s: {why_silent}"
-                    )
-                time.sleep(_READY_POLL_S)
-            daemon.start_server()
+        with self._ending_if_it_fails(daemon):
+            self._wait_for_answer(daemon)
+            is_served = daemon.find_server()
+        if not is_served:
+            # A program that came while there was no daemon has the GPU for itself. This daemon
+            # stays: who comes from now on is refused, and does not become the next such program.
+            self._check_free()
+        with self._ending_if_it_fails(daemon):
+            if not is_served:
+                daemon.start_server()
             daemon.settle()
-        except (MpsError, _Unwanted):
-            daemon.stop()
-            self._daemon = None  # the next turn starts over
-            raise
         assert daemon.server is not None
         self._said = ""
         self._refused = 0
         self._faults.begin()
         self._say(replace(self._now, phase=READY, reason="", server=daemon.server.pid))
         event(logging.INFO, "MPS daemon ready", gpu=self.uuid, server=daemon.server.pid)
+
+    def _wait_for_answer(self, daemon: Daemon) -> None:
+        deadline = time.monotonic() + SILENT_S
+        while why_silent := daemon.why_silent():
+            if self._is_unwanted():
+                raise _Unwanted
+            if time.monotonic() >= deadline:
+                raise MpsError(
+                    f"the MPS daemon of GPU {self.uuid} does not answer after "
+                    f"{SILENT_S:.0f} s: {why_silent}"
+                )
+            time.sleep(_READY_POLL_S)
+
+    @contextlib.contextmanager
+    def _ending_if_it_fails(self, daemon: Daemon) -> Iterator[None]:
+        try:
+            yield
+        except (MpsError, _Unwanted):
+            daemon.stop()
+            self._daemon = None  # the next turn starts over
+            raise
 
     def _restart(self, daemon: Daemon, why: str) -> None:
         pause_s = self._note_end(why)
@@ -287,10 +292,6 @@ class GpuWorker:
                 root=self._root or self._run_dir,
             )
         self._has_said_to_stay = is_elsewhere
-
-    def _revive_server(self, daemon: Daemon) -> None:
-        self._pause(self._note_end("its server ended, and its clients lost their work"))
-        self._bring_up(daemon)
 
     def _note_end(self, why: str) -> float:
         """Reports that MPS ended; returns the pause before its restart, in seconds."""

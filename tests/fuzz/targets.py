@@ -200,8 +200,8 @@ TARGETS = (
             "deviceplugin/mps/client_faults.py": (),
             "deviceplugin/mps/state_files.py": ("read_wanted", "read_state", "_read"),
             "deviceplugin/mps/daemon.py": (
-                "Daemon.answers", "Daemon._find_server", "Daemon._pid_in_file", "Daemon._stranger",
-                "Daemon.settle", "Daemon.changed_settings",
+                "Daemon.why_silent", "Daemon.find_server", "Daemon._pid_in_file",
+                "Daemon._stranger", "Daemon.settle", "Daemon.changed_settings",
             ),
             "deviceplugin/mps/processes.py": ("parent_of",),
         },

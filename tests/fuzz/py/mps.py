@@ -64,7 +64,7 @@ def _follow(asked: daemon.Daemon) -> None:
     asked.process = _Process()  # type: ignore[assignment]
     with contextlib.suppress(MpsError):
         asked.why_silent()
-        asked._find_server()
+        asked.find_server()
     asked.server = _Process()  # type: ignore[assignment]
     with contextlib.suppress(MpsError):
         asked.settle()

@@ -28,12 +28,13 @@ from libvgpu.artifacts import SIM_LIBRARY_DIR
 from libvgpu.sim import PROFILES, Machine, parse_spec
 from support import Compile, open_to_others
 from support.node.mps_node import DEFAULT_MODE, EXCLUSIVE_PROCESS, MpsNode
+from support.sim.mps_control import is_gone
 from support.waiting import PATIENCE_S, wait_until
 
 NOBODY = 65534
 #: What a tool took on a node whose processors were all taken; less than a daemon may be silent.
 LATE_S = 6.0
-RPC_FAILURE = 806
+RPC_FAILURE, UNAVAILABLE = 806, 46
 
 
 @pytest.fixture
@@ -480,6 +481,51 @@ def test_a_process_on_the_gpu_is_told_of(node: MpsNode) -> None:
     assert alone.works()
     alone.end()
     node.wait_phase(0)
+
+
+@pytest.mark.parametrize("killed", [("server",), ("server", "daemon")], ids=" and ".join)
+def test_who_takes_the_gpu_while_its_daemon_is_away_is_told_of(
+    node: MpsNode, killed: tuple[str, ...]
+) -> None:
+    """The GPU is that program's alone, so no container may start for MPS until it has ended."""
+    node.want(0)
+    runner = node.start_runner()
+    before = node.wait_phase()
+    runner.send_signal(signal.SIGSTOP)
+    for pid in (getattr(before, each) for each in killed):
+        os.kill(pid, signal.SIGKILL)
+        wait_until(partial(is_gone, pid), "it ends")
+    alone = node.client(CUDA_MPS_PIPE_DIRECTORY="/nonexistent")
+
+    runner.send_signal(signal.SIGCONT)
+    failed = node.wait_phase(0, FAILED)
+
+    assert f"is used by process {alone.process.pid} without MPS" in failed.reason
+    assert node.client().first == UNAVAILABLE
+    assert alone.works()
+    alone.end()
+    assert node.wait_phase().restarts == 1
+    assert node.client().works()
+
+
+def test_who_takes_the_gpu_while_no_runner_is_there_is_told_of_by_the_next(node: MpsNode) -> None:
+    node.want(0)
+    runner = node.start_runner()
+    before = node.wait_phase()
+    runner.kill()
+    runner.wait(PATIENCE_S)
+    for pid in (before.server, before.daemon):
+        os.kill(pid, signal.SIGKILL)
+        wait_until(partial(is_gone, pid), "it ends")
+    alone = node.client(CUDA_MPS_PIPE_DIRECTORY="/nonexistent")
+
+    node.start_runner()
+    failed = node.wait_phase(0, FAILED)
+
+    assert f"is used by process {alone.process.pid} without MPS" in failed.reason
+    alone.end()
+    assert node.wait_phase().found_mode == DEFAULT_MODE
+    assert node.client().works()
 
 
 def test_without_the_tool_the_runner_says_so(node: MpsNode) -> None:

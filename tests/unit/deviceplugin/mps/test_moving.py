@@ -45,7 +45,8 @@ class FakeDaemon:
         root: str = "",
     ) -> None:
         self._home = DaemonHome(run_dir, uuid, root)
-        self.process = self.server = FakeProcess()
+        self.process = FakeProcess()
+        self.server: FakeProcess | None = None
 
     def adopt(self, pid: int) -> bool:
         return False
@@ -65,7 +66,11 @@ class FakeDaemon:
     def pipe_is_there(self) -> bool:
         return self._home.pipe.is_dir()
 
-    def start_server(self) -> None: ...
+    def find_server(self) -> bool:
+        return self.server is not None
+
+    def start_server(self) -> None:
+        self.server = FakeProcess()
 
     def settle(self) -> None: ...
 
@@ -188,10 +193,10 @@ def test_the_word_of_an_earlier_runner_lets_none_start_either(tmp_path: Path) ->
     assert not seen[0]
 
 
-def test_a_program_that_begins_before_the_mode_is_set_has_the_mode_put_back(
+def test_a_program_that_begins_before_there_is_a_daemon_is_waited_for(
     tmp_path: Path, daemon: type[FakeDaemon]
 ) -> None:
-    """It would keep the GPU for itself, and each client of the daemon would be refused."""
+    """It has the GPU for itself, and each client of the daemon would be refused."""
     node = Node(tmp_path / "run")
     node.boards.began_under = [EXCLUSIVE_PROCESS]
     node.worker.wish(True, False)
@@ -200,14 +205,12 @@ def test_a_program_that_begins_before_the_mode_is_set_has_the_mode_put_back(
     failed = node.reports[-1]
     assert failed is not None
     assert "is used by process 99 without MPS" in failed.reason
-    assert failed.found_mode is None
-    assert node.boards.modes[-1] == 0
-    assert daemon.started == 0
 
     node.boards.began_under.clear()
     node.worker.wake()
     wait_until(lambda: node.phase() == READY, "it is free")
 
-    assert node.boards.modes[-1] == EXCLUSIVE_PROCESS
+    assert (daemon.started, daemon.stopped) == (1, 0)  # so that no other takes the GPU meanwhile
     node.worker.end()
     node.worker.join(PATIENCE_S)
+    assert node.boards.modes == [0, EXCLUSIVE_PROCESS, 0]
