@@ -118,8 +118,10 @@ class Containers:
         except AdmissionFailed as error:  # the kubelet tries again
             tenant.starts_from_s = time.monotonic() + _BACKS_OFF_S
             self._log.note("start refused", str(error))
-            self._look_at_split(tenant)
+            self._end_if_split(tenant)
             return
+        if tenant.pod.containers[0].unasked and self._end_if_split(tenant):
+            return  # the agent could not refuse it
         if tenant.first is None:
             tenant.first = tenant.files()
             breaches = list(observed.as_asked(tenant))
@@ -138,13 +140,18 @@ class Containers:
             for _ in range(tenant.processes):
                 self._start_program(tenant)
 
-    def _look_at_split(self, tenant: Tenant) -> None:
+    def _end_if_split(self, tenant: Tenant) -> bool:
         """A pair that a fault split must not start, and its pod is ended by whoever made it."""
-        for breach in invariants.split([tenant.given()]):
+        given = tenant.given()
+        breaches = list(invariants.split([given]))
+        if not breaches and len(given.files) > 1:
+            breaches.append(f"{given.name} has {len(given.files)} slices of one GPU")
+        if breaches:
             self._log.note("split pod ended", tenant.name)
             self.finish(tenant)
-            if not self.faults.are_about:
-                self._log.violated(f"without any fault {breach}")
+        for breach in () if self.faults.are_about else breaches:
+            self._log.violated(f"without any fault {breach}")
+        return bool(breaches)
 
     def look_at_programs(self, heals: bool = False) -> None:
         """Looks what programs say, and ends containers of which some are dead.

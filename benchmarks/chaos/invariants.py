@@ -103,7 +103,7 @@ def sums(limits: Iterable[ContainerLimits], memory_bytes: Mapping[str, int]) -> 
             if families.setdefault(uuid, container.family.name) != container.family.name:
                 yield f"{uuid} has {families[uuid]} and {container.family.name} slices"
             has_share = device.compute_mode is not ComputeMode.OFF
-            core[uuid] = core.get(uuid, 0) + (device.core_percent if has_share else 0)
+            core[uuid] = core.get(uuid, 0) + (device.reserved_percent if has_share else 0)
             memory[uuid] = memory.get(uuid, 0) + device.memory_limit_bytes
     for uuid, percent in core.items():
         if percent > _WHOLE_PERCENT:

@@ -185,11 +185,17 @@ class Life:
                     self.log.violated(f"{path.name} has a traceback")
 
     def _try_one(self) -> None:
-        """With room and without faults nobody is refused."""
-        for tenant in [each for each in self._tenants if each.attack]:
+        """With room and without faults nobody is refused.
+
+        Attackers may fill the run directory until the agent has seen that they are gone. What they
+        leave is no room, as their GPU may drain.
+        """
+        tenants = list(self._tenants)
+        for tenant in [each for each in tenants if each.attack]:
             self.containers.finish(tenant)
+        self._settle(lambda: observed.books_differ(self.node, self._tenants))
         asked = self.containers.asked()
-        has_room = observed.has_room(self.node, self._tenants, asked)
+        has_room = observed.has_room(self.node, tenants, asked)
         if not self.containers.admit(asked) and has_room:
             self.log.violated(f"{asked} were refused at rest, though a GPU has room")
         self._settle(self._not_started)

@@ -80,18 +80,23 @@ def _agents_book(node: ChaosNode) -> dict[str, tuple[str, ...]]:
     return {each.allocation_id: tuple(sorted((*each.core, *each.memory))) for each in found}
 
 
-def at_rest(node: ChaosNode, tenants: Sequence[Tenant]) -> Iterator[str]:
-    """Holds what must hold when nothing goes wrong and all programs stand still."""
-    problem = node.problem()
-    if problem:
-        yield problem
-        return
+def books_differ(node: ChaosNode, tenants: Sequence[Tenant]) -> Iterator[str]:
+    """Kubelet, agent and run directory know the same slices, and none of pods that have gone."""
     kubelet = {}
     for tenant in tenants:
         units = (unit for units in tenant.given().units.values() for unit in units)
         kubelet[tenant.directory.name] = tuple(sorted(units))
     directories = frozenset(each.directory.name for each in list_allocations(node.run_dir))
     yield from invariants.books_differ(Books(kubelet, _agents_book(node), directories))
+
+
+def at_rest(node: ChaosNode, tenants: Sequence[Tenant]) -> Iterator[str]:
+    """Holds what must hold when nothing goes wrong and all programs stand still."""
+    problem = node.problem()
+    if problem:
+        yield problem
+        return
+    yield from books_differ(node, tenants)
     given = [each.given() for each in tenants]
     resources = {resource for each in given for resource in each.units}
     healthy = {resource: node.kubelet.healthy_units(resource) for resource in resources}

@@ -150,6 +150,7 @@ class DeviceManager:
         resources = [name for name, count in container.manifest.limits.items() if count > 0]
         self._order.shuffle(resources)
         plugins = self.plugins()
+        container.unasked = not plugins.keys() >= set(resources)
         for resource in resources:
             plugin = plugins.get(resource)
             try:

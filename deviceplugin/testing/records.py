@@ -15,6 +15,7 @@ class AdmittedContainer:
         init: it is one of the pod's init containers, plain or sidecar.
         running: it was started and its node has not been rebooted since.
         numa: NUMA nodes of each unit, as they were when it was given.
+        unasked: a plugin that was not registered was not asked before its latest start.
     """
 
     manifest: ContainerManifest
@@ -23,6 +24,7 @@ class AdmittedContainer:
     answers: dict[str, pb.ContainerAllocateResponse] = field(default_factory=dict)
     numa: dict[str, tuple[int, ...]] = field(default_factory=dict)
     running: bool = False
+    unasked: bool = False
 
     @property
     def ends_first(self) -> bool:

@@ -4,15 +4,21 @@ import random
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from benchmarks.chaos import invariants
 from benchmarks.chaos.config import BAD, Sharing
 from benchmarks.chaos.invariants import Books, Charged, Given, Slice
+from benchmarks.chaos.tenants import LIMITS, Tenant
 from deviceplugin.config.loading import load_config
-from libvgpu.errors import ConfigError
-from libvgpu.limits import ContainerLimits, DeviceLimit, Family
+from deviceplugin.kubelet.protos import deviceplugin_v1beta1_pb2 as pb
+from deviceplugin.testing.pods import ContainerManifest, PodManifest
+from deviceplugin.testing.records import AdmittedContainer, AdmittedPod
+from libvgpu import region
+from libvgpu.errors import ConfigError, RegionBusyError, RegionError
+from libvgpu.limits import ContainerLimits, DeviceLimit, Family, on_left_over
 
 GIB = 1 << 30
 CORE, MEMORY = "nvidia.com/vgpu-core", "nvidia.com/vgpu-memory"
@@ -27,6 +33,11 @@ def limits(
     uuid: str = "GPU-0", gib: int = 4, core: int = 30, family: Family = Family.VGPU
 ) -> ContainerLimits:
     return ContainerLimits("a", family, (DeviceLimit(uuid, gib * GIB, core_percent=core),))
+
+
+def left_over() -> ContainerLimits:
+    whole = limits()
+    return replace(whole, devices=tuple(map(on_left_over, whole.devices)))
 
 
 ONE = given("a/c", "GPU-0::c1", "GPU-0::m1")
@@ -50,6 +61,7 @@ FIRST = Slice("a/c", 7, limits())
         ),
         (invariants.given_twice([ONE]), None),
         (invariants.sums([limits(core=60), limits(core=41)], SIZES), "slices of 101 %"),
+        (invariants.sums([limits(core=100), left_over()], SIZES), None),
         (invariants.sums([limits(gib=9), limits(gib=8)], SIZES), f"slices of {17 * GIB} bytes"),
         (invariants.sums([limits(), limits(family=Family.MPS)], SIZES), "VGPU and MPS slices"),
         (invariants.sums([limits(gib=9), limits("GPU-1", gib=9)], SIZES), None),
@@ -86,6 +98,25 @@ def test_a_breach_is_told_and_nothing_else(breaches: Iterable[str], told: str | 
 
     assert len(found) == (told is not None), found
     assert told is None or told in found[0]
+
+
+@pytest.mark.parametrize(
+    ("error", "told"), [(RegionBusyError, False), (RegionError, True)], ids=["busy", "damaged"]
+)
+def test_limits_that_an_attacker_keeps_busy_are_whole(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: type[RegionError], told: bool
+) -> None:
+    (tmp_path / "limits").touch()
+    first = Slice("a", (tmp_path / "limits").stat().st_ino, limits())
+    mounts = [pb.Mount(container_path=LIMITS, host_path=str(tmp_path / "limits"))]
+    container = AdmittedContainer(
+        ContainerManifest("c"), False, answers={CORE: pb.ContainerAllocateResponse(mounts=mounts)}
+    )
+    manifest = PodManifest("a", (container.manifest,))
+    tenant = Tenant(AdmittedPod(manifest, "uid", [container]), 1, first=first)
+    monkeypatch.setattr(region, "read_limits", mock.Mock(side_effect=error("now")))
+
+    assert bool(list(invariants.changed(first, tenant.files()))) == told
 
 
 def test_good_configs_are_taken_and_bad_ones_are_not(tmp_path: Path) -> None:
