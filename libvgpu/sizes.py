@@ -1,4 +1,4 @@
-"""Sizes and percentages: the one parser of each, for config and command line; how sizes are shown.
+"""Sizes, percentages and whole numbers: the one parser of each, and how sizes are shown.
 
 A size is a number with a unit. A bare number is refused, because a reader who counts in GiB and a
 program that counts in bytes would both think that they are right. Case counts only where Kubernetes
@@ -38,6 +38,7 @@ SIZE_PATTERN = f"^{_DIGITS}([KkMmGgTt][Ii][Bb]?|[KMGT]B?|[kmgt]b?|[Bb])\\s*$"
 PERCENT_PATTERN = f"^{_DIGITS}%?\\s*$"
 
 _MOST_CHARACTERS = 64  # more digits than any value needs, and few enough to count with
+_MOST_DIGITS = 18  # of what fits into 63 bits
 _SHOWN_CHARACTERS = 40
 _UNITS_ALLOWED = "a number with Ki, Mi, Gi or Ti (K, M, G, T for powers of 1000), for example 6Gi"
 #: Nobody who writes a bare number below these means bytes.
@@ -111,6 +112,15 @@ def parse_size(
             f"{what} {shown} is too large: at most {most_bytes} bytes ({format_size(most_bytes)})"
         )
     return count
+
+
+def whole_number(text: str) -> int | None:
+    """Returns the number that some digits stand for; None: they are none, or far too many.
+
+    `int` alone takes other scripts' digits too, and fails on more than 4300 of them.
+    """
+    is_number = text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS
+    return int(text) if is_number else None
 
 
 @dataclass(frozen=True, slots=True)

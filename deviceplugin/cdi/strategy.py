@@ -19,7 +19,7 @@ _KNOWS_CDI, _CDI_IS_ON = (1, 7), (2, 0)
 _PASSES_NAMES = (1, 29)
 DEFAULT_SPEC_DIRECTORIES = ("/etc/cdi", "/var/run/cdi")
 CDI_LISTS = frozenset({ListStrategy.CDI_CRI, ListStrategy.CDI_ANNOTATIONS})
-_VERSION = re.compile(r"v?(\d+)\.(\d+)")
+_VERSION = re.compile(r"v?(\d{1,9})\.(\d{1,9})")
 
 
 @dataclass(frozen=True, slots=True)

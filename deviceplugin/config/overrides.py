@@ -12,6 +12,7 @@ from typing import Any
 
 from deviceplugin.model.agent_config import SaidFlag
 from libvgpu.errors import UsageError
+from libvgpu.sizes import whole_number
 
 
 class Kind(Enum):
@@ -131,7 +132,8 @@ def _said(flag: FlagName, given: Sequence[str], said_by: str) -> SaidFlag:
     elif flag.kind in (Kind.TEXTS, Kind.NUMBERS):
         value = [part.strip() for each in given for part in each.split(",") if part.strip()]
         if flag.kind is Kind.NUMBERS:
-            value = [int(part) for part in value] if all(map(str.isdecimal, value)) else None
+            value = [whole_number(part) for part in value]
+            value = None if None in value else value
     if value is None:
         raise UsageError(f"{said_by} is {text!r}, allowed are {flag.kind.value}")
     return SaidFlag(flag.key, value, said_by)

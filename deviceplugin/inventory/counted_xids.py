@@ -11,6 +11,8 @@ are either. With ``xids`` it is.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from libvgpu.sizes import whole_number
+
 from .health import IGNORED_XIDS
 
 DISABLE, ENABLE = "DP_DISABLE_HEALTHCHECKS", "DP_ENABLE_HEALTHCHECKS"
@@ -61,8 +63,8 @@ def _read(
     for word in filter(None, words):
         if word in _EVERY:
             every.add(word)
-        elif word.isascii() and word.isdecimal() and int(word) > 0:
-            xids.add(int(word))
+        elif number := whole_number(word):
+            xids.add(number)
         else:
             problems.append(
                 f"{name} names {word!r}, which is not an XID and is ignored; allowed are all, "

@@ -22,6 +22,7 @@ from lightkube.types import PatchType
 
 from libvgpu.decoding import json_decoder
 from libvgpu.errors import VgpuError
+from libvgpu.sizes import whole_number
 
 from .http_client import TIMEOUT_S, KeptClient, make_http_client
 
@@ -86,7 +87,8 @@ class ApiServer:
         host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
         if not host or not (account / "token").is_file() or not (account / "ca.crt").is_file():
             return None
-        return cls(host, int(port) if port and port.isdecimal() else 443, account)
+        number = whole_number(port or "")
+        return cls(host, 443 if number is None else number, account)
 
     def pod(self, namespace: str, name: str) -> ObjectMeta | None:
         """Returns the metadata of a pod, None where there is no such pod.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from libvgpu.errors import UsageError, VgpuError
+from libvgpu.sizes import whole_number
 
 _SOCKET_PATH_BYTES = 107  # sun_path less its final NUL
 _BACKLOG = 64
@@ -26,7 +27,8 @@ def split_address(address: str, what: str = "metrics address") -> tuple[str, int
         UsageError: it is something else.
     """
     host, colon, port = address.rpartition(":")
-    if not colon or not (port.isascii() and port.isdecimal()) or int(port[:6]) > 65535:
+    number = whole_number(port)
+    if not colon or number is None or number > 65535:
         raise UsageError(
             f"{what} {address!r} is not HOST:PORT with a port from 0 to 65535, for example :9446, "
             "127.0.0.1:0 or [::1]:9446"
@@ -40,7 +42,7 @@ def split_address(address: str, what: str = "metrics address") -> tuple[str, int
             f"{what} {address!r}: an IPv6 address stands in brackets, for example [::1]:9446"
         )
     # The C library takes the asterisk for this machine alone, others write it for all addresses.
-    return "" if host == "*" else host, int(port)
+    return "" if host == "*" else host, number
 
 
 def join_address(host: str, port: int) -> str:

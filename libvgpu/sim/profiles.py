@@ -21,6 +21,7 @@ from libvgpu.yamltext import parse, read
 
 from ..decoding import converter
 from ..errors import UsageError
+from ..sizes import whole_number
 from .calibration import DEFAULT, Calibration, find_calibration
 from .mig import MigProfile, Placed
 from .mig_table import MigRow, number, text, wrong_starts
@@ -239,9 +240,10 @@ def _spread_seed() -> int:
         UsageError: the environment has no number there.
     """
     text = os.environ.get(SPREAD) or "0"
-    if not text.isascii() or not text.isdigit() or int(text) >= 1 << 32:
+    seed = whole_number(text)
+    if seed is None or seed >= 1 << 32:
         raise UsageError(f"{SPREAD} is {text!r}, but must be a number from 0 to {(1 << 32) - 1}")
-    return int(text)
+    return seed
 
 
 def ideal_profile(name: str) -> Profile:

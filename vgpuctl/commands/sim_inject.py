@@ -12,6 +12,7 @@ import click
 from libvgpu.errors import SimulationError, UsageError
 from libvgpu.sim import faults, named
 from libvgpu.sim.machine import Machine
+from libvgpu.sizes import whole_number
 from vgpuctl import gpu_choice as gpu_sources
 
 from ..examples import examples
@@ -79,7 +80,7 @@ class _TargetFirst(click.Group):
 
 def _find(text: str) -> Target:
     base, slash, last = text.rpartition("/")
-    index = int(last) if slash and last.isdigit() and not Path(text).is_dir() else None
+    index = whole_number(last) if slash and not Path(text).is_dir() else None
     place = text if index is None else base
     if place.startswith(named.NAMED):
         machine = Machine.open(named.named_directory(place[1:]))
@@ -99,9 +100,10 @@ def _find(text: str) -> Target:
 
 
 def _number(text: str, what: str, least: int, most: int) -> int:
-    if not text.isdecimal() or not least <= int(text) <= most:
+    number = whole_number(text)
+    if number is None or not least <= number <= most:
         raise UsageError(f"{what} {text!r} is not allowed: give a number from {least} to {most}")
-    return int(text)
+    return number
 
 
 def _say(target: Target, words: str, gpu: int | None = None) -> None:
@@ -202,7 +204,7 @@ def _delay(text: str, microseconds: str) -> None:
 def _code(text: str, code: str, count: str) -> None:
     """Have the next driver calls answer the CUresult CODE, a name or number, and not work."""
     codes = faults.curesults()
-    number = codes.get(code, int(code) if code.isdecimal() else 0)
+    number = codes.get(code, whole_number(code) or 0)
     if number not in codes.values():
         raise UsageError(
             f"CUresult {code!r} is not allowed: give a name or number of an error of CUDA's "
@@ -237,7 +239,7 @@ def _nvml(text: str, function: str, answer: str) -> None:
             "example nvmlDeviceGetMemoryInfo, or all"
         )
     errors = faults.nvml_errors() | {"hang": faults.HANGS}
-    number = errors.get(answer, int(answer) if answer.isdecimal() else 0)
+    number = errors.get(answer, whole_number(answer) or 0)
     if number not in errors.values():
         raise UsageError(
             f"answer {answer!r} is not allowed: give hang, or a name or number of an error of "

@@ -6,7 +6,7 @@ import pwd
 from typing import TYPE_CHECKING
 
 from .settings import parse_percentage
-from .wire import MpsControlError
+from .wire import MpsControlError, whole_number
 
 if TYPE_CHECKING:
     from .control import ControlDaemon
@@ -44,18 +44,19 @@ def _start(control: "ControlDaemon", tool: "Peer", words: list[str]) -> str | No
             control.quit(tool, None)
             return LATER
         case ["quit", "-t", seconds]:
-            if not seconds.isdigit():
+            if whole_number(seconds) is None:
                 raise MpsControlError(f"timeout {seconds!r} is not a number of seconds")
             control.quit(tool, float(seconds))
             return LATER
         case ["start_server", "-uid", uid]:
-            if not uid.isdigit():
+            number = whole_number(uid)
+            if number is None or number >= 1 << 32:
                 raise MpsControlError(f"user {uid!r} is not a number")
             try:
-                gid = pwd.getpwuid(int(uid)).pw_gid
+                gid = pwd.getpwuid(number).pw_gid
             except KeyError:
-                gid = int(uid)
-            control.start_server(int(uid), gid).starters.append(tool)
+                gid = number
+            control.start_server(number, gid).starters.append(tool)
             return LATER
         case ["shutdown_server", pid]:
             server = _server(control, pid)

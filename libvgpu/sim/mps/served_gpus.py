@@ -12,6 +12,7 @@ from .wire import (
     MPS_SERVER_NOT_READY,
     MpsControlError,
     ServerError,
+    whole_number,
 )
 
 _NVML = Path(__file__).resolve().parents[1] / "lib" / "libnvidia-ml.so.1"
@@ -51,8 +52,9 @@ def served_devices(uuids: list[str], visible: str | None) -> list[str]:
         return uuids
     chosen = []
     for entry in filter(None, (part.strip() for part in visible.split(","))):
-        if entry.isdigit() and int(entry) < len(uuids):
-            chosen.append(uuids[int(entry)])
+        index = whole_number(entry)
+        if index is not None and index < len(uuids):
+            chosen.append(uuids[index])
         elif entry in uuids:
             chosen.append(entry)
         else:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .wire import MpsControlError
+from .wire import MpsControlError, whole_number
 
 WHOLE_PERCENT = 100.0
 _SIZE = re.compile(r"\d+[KMG]?B?", re.IGNORECASE)
@@ -78,8 +78,9 @@ class MpsSettings:
         Raises:
             MpsControlError: it is not served.
         """
-        if name.isdigit() and int(name) < len(self.devices):
-            return self.devices[int(name)]
+        index = whole_number(name)
+        if index is not None and index < len(self.devices):
+            return self.devices[index]
         if name in self.devices:
             return name
         raise MpsControlError(f"no device {name!r}: this daemon serves {', '.join(self.devices)}")

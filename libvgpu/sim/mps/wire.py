@@ -42,6 +42,11 @@ class ServerError(Exception):
         self.code = code
 
 
+def whole_number(text: str) -> int | None:
+    """Returns the number that some digits stand for, as that of `libvgpu.sizes` does."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+
+
 def socket_name(directory_fd: int) -> str:
     """Returns a short name for ``control`` in a directory: socket paths end at 107 bytes."""
     return f"/proc/self/fd/{directory_fd}/control"

@@ -123,6 +123,8 @@ def test_the_only_machine_need_not_be_named(tmp_path: Path) -> None:
         (["@box", "code", "0"], ["'0'"]),
         (["@box", "code", "CUDA_ERROR_OF_MINE"], ["'CUDA_ERROR_OF_MINE'"]),
         (["@box", "code", "700", "--count", "x"], ["'x'", "0 to 1000000"]),
+        (["@box", "code", "700", "--count", "1" * 4301], ["0 to 1000000"]),
+        (["@box", "code", "1" * 4301], ["1111"]),
         (["@box", "nvml", "all", "hang"], ["2 GPUs"]),
         (["@box/0", "nvml", "nvmlX", "hang"], ["'nvmlX'", "nvmlDeviceGetMemoryInfo, or all"]),
         (["@box/0", "nvml", "all", "0"], ["'0'", "hang", "NVML_ERROR_NOT_SUPPORTED"]),

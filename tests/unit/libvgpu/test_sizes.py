@@ -14,8 +14,10 @@ from libvgpu.sizes import (
     format_size,
     parse_percent,
     parse_size,
+    whole_number,
 )
 
+MANY_DIGITS = "1" * 4301  # `int` refuses to read these
 GIB, MIB = 1 << 30, 1 << 20
 
 TAKEN = {
@@ -130,3 +132,9 @@ def test_sizes_are_shown_in_the_largest_unit() -> None:
         "1.5 KiB",
         "3 GiB",
     ]
+
+
+def test_a_whole_number_is_of_few_ascii_digits() -> None:
+    assert [whole_number(text) for text in ("0", "007", "9" * 18)] == [0, 7, 10**18 - 1]
+    for text in ("", "-1", "+1", "1_0", " 1", "1.0", "²", "٤", "9" * 19, MANY_DIGITS):
+        assert whole_number(text) is None

@@ -144,6 +144,7 @@ def test_the_agents_pages_are_served_by_both(pages_port: int, host: str) -> None
         ("9446", "is not HOST:PORT with a port from 0 to 65535"),
         (":65536", "is not HOST:PORT"),
         (":" + "9" * 5000, "is not HOST:PORT"),
+        (":" + "0" * 5000, "is not HOST:PORT"),
         ("host:", "is not HOST:PORT"),
         (":-1", "is not HOST:PORT"),
         (":٣", "is not HOST:PORT"),

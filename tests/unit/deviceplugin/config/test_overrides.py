@@ -86,7 +86,12 @@ def test_a_wrong_value_names_who_said_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [("FAIL_ON_INIT_ERROR", "maybe"), ("IMEX_CHANNEL_IDS", "0,a")]
+    ("name", "text"),
+    [
+        pytest.param("FAIL_ON_INIT_ERROR", "maybe", id="boolean"),
+        pytest.param("IMEX_CHANNEL_IDS", "0,a", id="number"),
+        pytest.param("IMEX_CHANNEL_IDS", "1" * 4301, id="more-digits-than-int-reads"),
+    ],
 )
 def test_a_value_of_the_wrong_kind_is_refused(name: str, text: str) -> None:
     with pytest.raises(UsageError, match=f"^{name} is '{text}', allowed are"):

@@ -74,7 +74,7 @@ def test_all_enabled_counts_whatever_is_said(disable: str | None, enable: str) -
     assert xids.is_watched
 
 
-@pytest.mark.parametrize("word", ["none", "0", "-1", "4.8", "xid79", "4 8", "٤"])
+@pytest.mark.parametrize("word", ["none", "0", "-1", "4.8", "xid79", "4 8", "٤", "1" * 4301])
 @pytest.mark.parametrize("name", [DISABLE, ENABLE])
 def test_a_word_that_is_no_xid_is_left_out_and_said(name: str, word: str) -> None:
     found, (problem,) = counted_xids({name: f"48,{word}"})
