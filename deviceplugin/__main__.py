@@ -24,7 +24,7 @@ from libvgpu.allocation_dirs import default_run_dir
 from libvgpu.errors import UsageError, VgpuError
 
 from . import log
-from .agent import run
+from .agent import PAGES, run
 from .heap import return_freed_memory
 from .settings import AgentSettings
 from .stopping import stop_on_signals
@@ -86,6 +86,11 @@ def _kubelet_dir(socket_path: Path) -> Path:
     show_default=True,
     help="HOST:PORT of /metrics, /healthz and /readyz.",
 )
+@click.option(
+    "--pages-address",
+    default="",
+    help="HOST:PORT of the pages for kubectl vgpu, which tell of all tenants.  [default: none]",
+)
 @click.option("--node-name", envvar="NODE_NAME", default=socket.gethostname)
 @click.option(
     "--spawn-mps/--no-spawn-mps",
@@ -116,6 +121,7 @@ def main(  # noqa: PLR0913 - a parameter for each option
     state_dir: Path,
     run_dir: Path | None,
     metrics_address: str,
+    pages_address: str,
     node_name: str,
     spawn_mps: bool,
     publish: bool,
@@ -128,6 +134,8 @@ def main(  # noqa: PLR0913 - a parameter for each option
     stop = stop_on_signals()
     try:
         split_address(metrics_address)
+        if pages_address:
+            split_address(pages_address, PAGES)
         given = {flag.options[0]: flags[_parameter(flag)] for flag in FLAG_NAMES}
         if kubelet_socket is not None:
             kubelet_dir = _kubelet_dir(kubelet_socket)
@@ -138,6 +146,7 @@ def main(  # noqa: PLR0913 - a parameter for each option
                 state_dir=state_dir.absolute(),
                 run_dir=(run_dir or default_run_dir()).absolute(),
                 metrics_address=metrics_address,
+                pages_address=pages_address,
                 node_name=node_name or os.uname().nodename,
                 spawn_mps=spawn_mps,
                 watch_health=True,

@@ -27,7 +27,7 @@ from deviceplugin.core.time_slices import TimeSlices
 from deviceplugin.http.agent_state import AgentState, Identity
 from deviceplugin.http.control_api import ControlApi
 from deviceplugin.http.metrics import AllocateDurations, Metrics, NodeCollector
-from deviceplugin.http.pages import pages
+from deviceplugin.http.pages import moved, pages
 from deviceplugin.http.remembered_page import RememberedPage
 from deviceplugin.http.server import HttpServer
 from deviceplugin.http.slices_page import SlicesPage
@@ -77,6 +77,8 @@ from .log import event
 from .loop import run_duties
 from .settings import AgentSettings
 
+#: The second address, as errors call it.
+PAGES = "pages address"
 # Multiples of one period, so that an idle agent wakes three times a second and no more.
 _CONFIG_EVERY_S = 0.35
 #: A container takes longer than this to begin its first work.
@@ -420,6 +422,11 @@ def _serve_pages(
         VgpuError: the address is taken or cannot be had.
     """
     slices = SlicesPage(settings.node_name, settings.run_dir, service.state)
+    of_tenants = {
+        "/v1/slices": RememberedPage(slices.content).page,
+        "/v1/events": RememberedPage(lambda: events_page(settings.state_dir)).page,
+        "/v1/state": RememberedPage(lambda: msgspec.json.encode(said.state())).page,
+    }
     http = HttpServer()
     ends.callback(http.stop)
     listener = tcp_listener(settings.metrics_address)
@@ -430,13 +437,13 @@ def _serve_pages(
                 "/metrics": metrics.page,
                 "/healthz": said.healthz,
                 "/readyz": said.readyz,
-                "/v1/slices": RememberedPage(slices.content).page,
-                "/v1/events": RememberedPage(lambda: events_page(settings.state_dir)).page,
-                "/v1/state": RememberedPage(lambda: msgspec.json.encode(said.state())).page,
+                **dict.fromkeys(of_tenants, moved),
             }
         ),
         urgent=("/healthz", "/readyz"),
     )
+    if settings.pages_address:
+        http.listen(tcp_listener(settings.pages_address, PAGES), pages(of_tenants))
     control = settings.run_dir / AGENT_SOCKET
     ends.callback(control.unlink, missing_ok=True)
     http.listen(

@@ -14,7 +14,7 @@ class AgentSettings:
 
     Attributes:
         config: a config file, or a directory of named ones.
-        metrics_address: HOST:PORT.
+        metrics_address: HOST:PORT, of what everybody may ask.
         node_name: of the Node, for its label, Events and log lines.
         spawn_mps: whether to start the MPS daemons where nobody runs them.
         watch_health: whether NVML knows the GPUs of the inventory and is asked how they are, and
@@ -23,6 +23,7 @@ class AgentSettings:
         said: flags of command line and environment, which count more than the config file's.
         selection: which config of a directory is used.
         publish: whether schedulers are told what the node has, by a Lease.
+        pages_address: HOST:PORT, of the pages that tell of tenants; empty: nowhere.
     """
 
     config: Path
@@ -37,6 +38,7 @@ class AgentSettings:
     said: tuple[SaidFlag, ...] = ()
     selection: Selection = field(default_factory=Selection)
     publish: bool = True
+    pages_address: str = ""
 
     def check_node(self, config: AgentConfig) -> None:
         """Holds a config against the directories of this node.

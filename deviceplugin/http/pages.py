@@ -1,6 +1,7 @@
-"""The pages of the agent's HTTP port; they can only be read."""
+"""The pages of the agent's HTTP ports; they can only be read."""
 
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from wsgiref.types import WSGIApplication
 
 from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
@@ -25,6 +26,15 @@ def pages(by_path: Mapping[str, Callable[[Request], Response]]) -> WSGIApplicati
 
     routes = [Rule(path, methods=["GET"], endpoint=page) for path, page in by_path.items()]
     return application(routes, tell)
+
+
+def moved(request: Request) -> Response:
+    """Answers a `kubectl vgpu` that is older than this agent."""
+    return line(
+        HTTPStatus.GONE,
+        "this page tells of all tenants, so it is only served inside the agent's pod; "
+        "use the kubectl-vgpu of the agent's version, which reads it there",
+    )
 
 
 def line(status: int, text: str) -> Response:

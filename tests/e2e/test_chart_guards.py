@@ -72,7 +72,7 @@ def test_every_pod_is_of_one_network_policy_and_none_is_in_its_nodes_network() -
 
 def test_what_may_come_in_is_what_the_containers_serve() -> None:
     values = (
-        f"{ALL},agent.metricsPort=9501,scheduler.port=9502,mutation.webhook.port=9503,"
+        f"{ALL},agent.metricsPort=9501,scheduler.port=9506,mutation.webhook.port=9503,"
         "scheduler.probePort=9504,mutation.webhook.probePort=9505"
     )
     found = objects(values)
@@ -80,8 +80,11 @@ def test_what_may_come_in_is_what_the_containers_serve() -> None:
         policy = found["NetworkPolicy", f"vgpu-{part}"]["spec"]
         (container,) = template["spec"]["containers"]
         served = {each["containerPort"] for each in container.get("ports", ())}
+        addresses = [word.partition("=127.0.0.1:")[2] for word in container.get("args", ())]
+        inside = {int(port) for port in addresses if port}
+        assert inside == ({9502} if part == "agent" else set())
         let_in = {each["port"] for rule in policy.get("ingress", ()) for each in rule["ports"]}
-        assert let_in == served, part
+        assert let_in == served - inside, part
         assert all("from" not in rule for rule in policy.get("ingress", ())), part
 
 

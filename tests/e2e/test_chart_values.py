@@ -88,7 +88,7 @@ ROWS: dict[str, tuple[tuple[str, str], Any, Any]] = {
         (("NetworkPolicy", "vgpu-agent"), "spec.egress.0.to", [CIDR]),
     "networkPolicy.apiServer.ports={8443}":
         (("NetworkPolicy", "vgpu-agent"), "spec.egress.0.ports", [PORT]),
-    "agent.metricsPort=9500": (AGENT, ARGS, "--metrics-address=:9500"),
+    "agent.metricsPort=9500": (AGENT, ARGS, "--pages-address=127.0.0.1:9501"),
     "agent.publish=false": (AGENT, ARGS, "--no-publish"),
     "agent.resources.limits.memory=1Gi": (AGENT, MEMORY, "1Gi"),
     "labels.featuresDir=/nfd/x": (AGENT, f"{POD}.volumes.7.hostPath.path", "/nfd/x"),

@@ -70,7 +70,8 @@ def test_values_hold_in_all_that_speaks_of_them(tmp_path: Path) -> None:
     objects = install.objects("--values", str(file))
 
     spec = objects["DaemonSet", "vgpu-agent"]["spec"]["template"]["spec"]
-    assert spec["containers"][0]["ports"] == [{"name": "metrics", "containerPort": 9500}]
+    ports = {each["name"]: each["containerPort"] for each in spec["containers"][0]["ports"]}
+    assert ports == {"metrics": 9500, "pages": 9501}
     assert spec["nodeSelector"] == {"pool": "gpu"}
     config = yaml.safe_load(objects["ConfigMap", "vgpu-config"]["data"]["config.yaml"])
     assert config == {

@@ -23,7 +23,14 @@ from support import ROOT
 from support.cluster import control_plane, kubernetes_versions, stand_in_agents
 from support.cluster.control_plane import ControlPlane, collection
 from support.cluster.go_programs import BUILD_TIMEOUT_S, DOWNLOAD_TIMEOUT_S
-from support.cluster.stand_in_agents import NAMESPACE, StandInAgent, make_pod, page, remove_pods
+from support.cluster.stand_in_agents import (
+    NAMESPACE,
+    StandInAgent,
+    StandInKubelet,
+    make_pod,
+    page,
+    remove_pods,
+)
 from support.ended import run_to_end
 from support.node.simulated import CONFIG, SimulatedNode
 from support.output_schemas import check
@@ -46,7 +53,7 @@ class Cluster:
     """A control plane with the chart's namespace, and users of it."""
 
     def __init__(self, base: Path) -> None:
-        self.base, self.address = base, stand_in_agents.own_address()
+        self.base = base
         programs = kubernetes_versions.build().programs
         self.plane = ControlPlane(base / "plane", programs)
         self.plane.base.mkdir()
@@ -55,6 +62,7 @@ class Cluster:
             for name in ("reader", "stranger", "lister", "setter")
         }
         self.plane.start()
+        self.kubelet = StandInKubelet(self.plane)
         plugin = stand_in_agents.plugin(base / "bin")
         self.path = os.pathsep.join([str(plugin), str(programs), os.environ["PATH"]])
         self.kubeconfigs = {
@@ -94,8 +102,6 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     why_not = control_plane.missing()
-    if not stand_in_agents.own_address():
-        why_not = "this machine has no address in a network, and to no other does the API server go"
     if why_not:
         pytest.skip(why_not)
     with tempfile.TemporaryDirectory(prefix="vgpu-", dir="/tmp") as name:
@@ -103,6 +109,7 @@ def cluster() -> Iterator[Cluster]:
         try:
             yield cluster
         finally:
+            cluster.kubelet.stop()
             cluster.plane.stop()
 
 
@@ -110,13 +117,10 @@ def cluster() -> Iterator[Cluster]:
 def agents(cluster: Cluster) -> Iterator[dict[str, StandInAgent]]:
     """Nodes gpu-1, gpu-2 and gpu-10 with a slice each; gpu-2 has another of team-b."""
     held = {"gpu-1": ["team-a/one"], "gpu-2": ["team-a/two", "team-b/three"], "gpu-10": []}
-    running = {
-        node: StandInAgent(cluster.address, {"/v1/slices": page(node, *pods)})
-        for node, pods in held.items()
-    }
+    running = {node: StandInAgent({"/v1/slices": page(node, *pods)}) for node, pods in held.items()}
     try:
         for node, agent in running.items():
-            make_pod(cluster.plane, node, cluster.address, agent.port)
+            make_pod(cluster.plane, cluster.kubelet, node, agent.port)
         yield running
     finally:
         remove_pods(cluster.plane)
@@ -191,7 +195,7 @@ def test_a_node_that_does_not_answer_is_named_and_the_others_are_shown(
     assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["gpu-2", "gpu-2"]
     dead, older = done.stderr.splitlines()
     assert dead.startswith("kubectl vgpu: node gpu-1: its agent vgpu-system/vgpu-agent-gpu-1 does")
-    assert "connection refused" in dead
+    assert "Connection refused" in dead
     assert older.startswith("kubectl vgpu: node gpu-10: ") and "it is older" in older
 
 
@@ -210,7 +214,7 @@ def test_a_node_that_hangs_holds_nobody_up_longer_than_the_timeout(
 def test_pods_that_do_not_run_are_told_as_the_api_server_has_them(
     cluster: Cluster, agents: dict[str, StandInAgent]
 ) -> None:
-    make_pod(cluster.plane, "gpu-3", cluster.address, agents["gpu-1"].port, phase="Pending")
+    make_pod(cluster.plane, cluster.kubelet, "gpu-3", agents["gpu-1"].port, phase="Pending")
     done = cluster.vgpu("status")
     assert done.returncode == 1
     assert "node gpu-3: its agent's pod vgpu-agent-gpu-3 is Pending" in done.stderr
@@ -221,7 +225,9 @@ def test_pods_that_do_not_run_are_told_as_the_api_server_has_them(
     [
         pytest.param("stranger", "the right to list pods in namespace vgpu-system", id="pods"),
         pytest.param(
-            "lister", "the right to get pods/proxy in namespace vgpu-system", id="pages-of-pods"
+            "lister",
+            "the rights to get and create pods/portforward in namespace vgpu-system",
+            id="pages-of-pods",
         ),
     ],
 )
@@ -285,9 +291,9 @@ def real_agent(
 ) -> Iterator[SimulatedNode]:
     """Gives a node whose agent has a pod in the cluster."""
     port = held_port()
-    options = [f"--metrics-address={cluster.address}:{port}", "--node-name=real"]
+    options = [f"--pages-address=127.0.0.1:{port}", "--node-name=real"]
     with SimulatedNode(base, spec, config, options=options) as node:
-        make_pod(cluster.plane, "real", cluster.address, port)
+        make_pod(cluster.plane, cluster.kubelet, "real", port)
         try:
             yield node
         finally:
@@ -353,11 +359,11 @@ def test_set_does_what_it_shows(cluster: Cluster, short_path: Path) -> None:
 def test_many_nodes_are_asked_at_once(cluster: Cluster) -> None:
     pods = [f"team-a/pod-{n}" for n in range(8)]
     nodes = [f"many-{n}" for n in range(MANY)]
-    agents = [StandInAgent(cluster.address, {"/v1/slices": page(n, *pods)}) for n in nodes]
+    agents = [StandInAgent({"/v1/slices": page(n, *pods)}) for n in nodes]
     try:
         for node, agent in zip(nodes, agents, strict=True):
             agent.hold.clear()
-            make_pod(cluster.plane, node, cluster.address, agent.port)
+            make_pod(cluster.plane, cluster.kubelet, node, agent.port)
         with ThreadPoolExecutor(1) as runner:
             listing = runner.submit(cluster.vgpu, "ps")
             try:

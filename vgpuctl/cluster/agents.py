@@ -13,7 +13,8 @@ from libvgpu.errors import AllocationRefused, UsageError, VgpuError
 NAMESPACE = "vgpu-system"
 #: As the chart has it.
 SELECTOR = "app.kubernetes.io/name=vgpu,app.kubernetes.io/component=agent"
-_PORT = "metrics"
+#: By the agent's ports: where its pages are, and where they were before only its pod had them.
+_PAGES, _METRICS = "pages", "metrics"
 _PAGE = 500
 _SHOWN = 8
 _RUNNING = "Running"
@@ -84,6 +85,7 @@ class Agent:
         pod: its name.
         node: empty where the pod is on none yet.
         port: of its pages; 0 where the pod names none.
+        is_inside: only its pod reaches that port, and so `kubectl port-forward`.
         problem: why it cannot be asked, a phrase; empty where it can.
     """
 
@@ -92,11 +94,15 @@ class Agent:
     node: str
     port: int
     problem: str = ""
+    is_inside: bool = True
 
-    def path(self, page: str) -> str:
-        """Returns where the API server has a page of it."""
+    def path(self, page: str) -> tuple[str, str]:
+        """Returns the path of the API server to a page, or to the port and what is asked there."""
+        pod = f"/api/v1/namespaces/{self.namespace}/pods/{self.pod}"
         # By its number: the API server knows no names of ports here.
-        return f"/api/v1/namespaces/{self.namespace}/pods/{self.pod}:{self.port}/proxy{page}"
+        if self.is_inside:
+            return f"{pod}/portforward?ports={self.port}", page
+        return f"{pod}:{self.port}/proxy{page}", ""
 
 
 def list_path(namespace: str, more: str = "") -> str:
@@ -135,8 +141,8 @@ def agents_of(content: bytes) -> tuple[list[Agent], str]:
 
 
 def _agent(pod: _Pod) -> Agent:
-    ports = [port for container in pod.spec.containers for port in container.ports]
-    port = next((each.container_port for each in ports if each.name == _PORT), 0)
+    ports = {p.name: p.container_port for c in pod.spec.containers for p in c.ports}
+    port = ports.get(_PAGES) or ports.get(_METRICS, 0)
     waiting = [
         each.state.waiting.reason
         for each in pod.status.container_statuses
@@ -150,8 +156,15 @@ def _agent(pod: _Pod) -> Agent:
     elif waiting:
         problem = f"its agent's pod {pod.metadata.name} waits: {waiting[0]}"
     elif not port:
-        problem = f"its agent's pod {pod.metadata.name} has no port called {_PORT}"
-    return Agent(pod.metadata.namespace, pod.metadata.name, pod.spec.node_name, port, problem)
+        problem = f"its agent's pod {pod.metadata.name} has no port called {_PAGES}"
+    return Agent(
+        pod.metadata.namespace,
+        pod.metadata.name,
+        pod.spec.node_name,
+        port,
+        problem,
+        is_inside=_PAGES in ports,
+    )
 
 
 def agent_on(node: str, agents: Iterable[Agent], namespace: str) -> Agent:

@@ -20,6 +20,7 @@ from pathlib import Path
 from libvgpu.errors import VgpuError
 
 from ..unix_http import UnixConnection
+from .port_forward import through
 from .refusals import KUBECTL_HINT, ApiRefusal, NoAnswer, refusal
 
 _START_S, _LOOK_AGAIN_S, _STOP_S = 20.0, 0.005, 2.0
@@ -45,8 +46,11 @@ class ApiReader:
         """
         self._socket, self._log, self.timeout_s = socket_path, log, timeout_s
 
-    def get(self, path: str) -> bytes:
+    def get(self, path: str, page: str = "") -> bytes:
         """Returns the content of a path.
+
+        Args:
+            page: what is read at the port that the path leads to; empty: it is what is read.
 
         Raises:
             ApiRefusal: it may not be read, or the API server cannot be reached.
@@ -55,8 +59,9 @@ class ApiReader:
         ends_s = time.monotonic() + self.timeout_s
         connection = UnixConnection(self._socket, self.timeout_s)
         try:
-            connection.request("GET", path)
-            answer = connection.getresponse()
+            asked = through(connection, path) if page else connection
+            asked.request("GET", page or path)
+            answer = asked.getresponse()
             body = _content(connection, answer, ends_s)
         except TimeoutError:
             raise NoAnswer(f"no answer within {self.timeout_s:g} s") from None

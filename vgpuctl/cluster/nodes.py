@@ -122,7 +122,7 @@ class Nodes:
             if agent.problem:
                 return NodeAnswer(node, None, agent.problem)
             try:
-                return NodeAnswer(node, read(self._reader.get(agent.path(page))))
+                return NodeAnswer(node, read(self._reader.get(*agent.path(page))))
             except ApiRefusal:
                 raise
             except NoAnswer as error:

@@ -68,14 +68,16 @@ def _message(body: bytes) -> tuple[str, bool]:
 
 def _is_page(path: str) -> bool:
     """Returns whether an agent answers at a path."""
-    return "/proxy/" in path
+    return "/proxy/" in path or "/portforward?" in path
 
 
 def _right(path: str) -> str:
     """Returns which right reading a path takes."""
     _, _, _, namespace, kind, *named = _parts(path)
+    if "/portforward?" in path:
+        return f"the rights to get and create pods/portforward in namespace {namespace}"
     if _is_page(path):
-        return f"the right to get pods/proxy in namespace {namespace}"
+        return f"the right to get pods/proxy in namespace {namespace}, as its agents are older"
     return f"the right to {'get' if named else 'list'} {kind} in namespace {namespace}"
 
 

@@ -133,12 +133,14 @@ def test_unmounts_of_the_kubelet_reach_the_agent() -> None:
 
 def test_probes_ask_for_pages_that_there_are() -> None:
     container = container_of("-agent")
-    (port,) = container["ports"]
+    port, pages = container["ports"]
     context = agent_command.main.make_context("agent", list(container["args"]))
     source = (ROOT / "deviceplugin/agent.py").read_text()
 
     assert context.params["metrics_address"] == f":{port['containerPort']}"
     assert port["containerPort"] == 9446
+    assert context.params["pages_address"] == f"127.0.0.1:{pages['containerPort']}"
+    assert "hostNetwork" not in pod_of("-agent"), "else its loopback is the node's"
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         asked = container[probe]["httpGet"]
         assert asked["port"] == port["name"]

@@ -42,7 +42,7 @@ class Typed:
     """A cluster of two nodes, and the plugin as its users type it."""
 
     def __init__(self, base: Path) -> None:
-        self.base = base
+        self.base, self.older = base, set[str]()
         self.programs = stand_in_kubectl.make(base)
         self.answers: dict[str, tuple[int, str]] = {
             PODS: (200, json.dumps({"items": [self.pod(node) for node in ("n1", "n2")]})),
@@ -53,6 +53,8 @@ class Typed:
 
     def pod(self, node: str) -> dict[str, object]:
         ports = [{"name": "metrics", "containerPort": 9446}]
+        if node not in self.older:
+            ports.append({"name": "pages", "containerPort": 9447})
         return {
             "metadata": {"name": f"agent-{node}", "namespace": "vgpu-system"},
             "spec": {"nodeName": node, "containers": [{"ports": ports}]},
@@ -60,7 +62,9 @@ class Typed:
         }
 
     def page_of(self, node: str, name: str = "slices") -> str:
-        return f"{PODS}/agent-{node}:9446/proxy/v1/{name}"
+        if node in self.older:
+            return f"{PODS}/agent-{node}:9446/proxy/v1/{name}"
+        return f"{PODS}/agent-{node}/portforward?ports=9447 /v1/{name}"
 
     def write(self) -> None:
         """Has kubectl answer so from now on."""
@@ -135,6 +139,35 @@ def test_a_node_that_gives_nothing_is_one_sentence(
     assert [line.split()[0] for line in output.splitlines()[1:]] == ["n2"]
     (line,) = told.splitlines()
     assert line.startswith("kubectl vgpu: node n1: ") and said in line
+
+
+def test_an_older_agent_is_asked_at_the_port_that_everybody_reaches(typed: Typed) -> None:
+    typed.older.add("n1")
+    typed.answers[PODS] = (200, json.dumps({"items": [typed.pod("n1"), typed.pod("n2")]}))
+    typed.answers[typed.page_of("n1")] = (200, page("n1", "team-a/old").decode())
+    status, output, said = typed.vgpu("ps", "-o", "json")
+    assert (status, said) == (0, "")
+    assert [row["pod"] for row in check("kubectl-ps", output)] == ["old", "two"]
+
+
+def test_who_may_not_forward_ports_is_told_which_rights_that_takes(typed: Typed) -> None:
+    refused = 'pods "agent-n1" is forbidden: User "u" cannot get resource "pods/portforward"'
+    typed.answers[typed.page_of("n1").partition("?")[0]] = (403, json.dumps({"message": refused}))
+    status, output, said = typed.vgpu("ps")
+    assert (status, output) == (1, "")
+    assert said.splitlines()[0] == f"kubectl vgpu: the API server refuses: {refused}"
+    assert "the rights to get and create pods/portforward in namespace vgpu-system" in said
+
+
+def test_a_port_at_which_nobody_listens_is_told_by_the_kubelet(typed: Typed) -> None:
+    del typed.answers[typed.page_of("n1")]
+    status, output, said = typed.vgpu("ps")
+    assert status == 1
+    assert [line.split()[0] for line in output.splitlines()[1:]] == ["n2"]
+    assert said == (
+        "kubectl vgpu: node n1: its agent vgpu-system/agent-n1 does not answer: "
+        "error forwarding port 9447: connection refused\n"
+    )
 
 
 def test_a_long_list_of_pods_is_read_to_its_end(typed: Typed) -> None:

@@ -46,6 +46,7 @@ class ControlPlane:
         base: where logs and everything else is.
         port: of the API server.
         certificate: PEM of who signed its certificate, which is itself.
+        key: of that certificate.
     """
 
     def __init__(self, base: Path, programs: Path) -> None:
@@ -57,7 +58,7 @@ class ControlPlane:
         """
         self.base, self._programs = base, programs
         self.port = held_port()
-        self.certificate, self._key = base / "api.crt", base / "api.key"
+        self.certificate, self.key = base / "api.crt", base / "api.key"
         self._tokens = {_ADMIN: (_ADMIN, "system:masters")}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._http: httpx2.Client | None = None
@@ -135,13 +136,13 @@ class ControlPlane:
             f"--secure-port={self.port}",
             f"--cert-dir={self.base / 'certificates'}",
             f"--tls-cert-file={self.certificate}",
-            f"--tls-private-key-file={self._key}",
+            f"--tls-private-key-file={self.key}",
             f"--token-auth-file={self.base / 'tokens.csv'}",
             "--authorization-mode=RBAC",
             "--allow-privileged=true",
             "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={self._key}",
-            f"--service-account-signing-key-file={self._key}",
+            f"--service-account-key-file={self.key}",
+            f"--service-account-signing-key-file={self.key}",
             "--service-cluster-ip-range=10.0.0.0/24",
             # Nobody here makes service accounts, or takes the taint of a new node away.
             "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
@@ -258,7 +259,7 @@ class ControlPlane:
         subprocess.run(
             ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
              "-subj", "/CN=api", "-addext", "subjectAltName=IP:127.0.0.1",
-             "-keyout", str(self._key), "-out", str(self.certificate)],
+             "-keyout", str(self.key), "-out", str(self.certificate)],
             check=True, capture_output=True, timeout=60,
         )  # fmt: skip
 

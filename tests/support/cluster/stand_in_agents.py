@@ -1,22 +1,19 @@
 """Pods of agents in a real API server, and what answers behind them.
 
-The API server passes nothing on to addresses of this machine alone (127.0.0.1), so they answer on
-one that it has in a network.
+They answer where agents of the chart do, at a loopback, and one kubelet of all nodes leads there.
 """
 
-import ipaddress
 import json
 import socket
+import ssl
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import psutil
 
 from deviceplugin.pages.slices import NodeGpu, NodeSlices
 from libvgpu.allocation_dirs import AllocationMeta
@@ -25,26 +22,67 @@ from libvgpu.sharing_mode import Mode
 from libvgpu.slices import Slice
 from libvgpu.usage import ContainerUsage, DeviceUsage, ProcessUsage
 from support import ROOT
+from support.cluster import forwarded_port
 from support.cluster.control_plane import ControlPlane
 from support.waiting import wait_until
 
 NAMESPACE = "vgpu-system"
 GIB = 1 << 30
-_PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_NODES, _PODS = "/api/v1/nodes", f"/api/v1/namespaces/{NAMESPACE}/pods"
 _LABELS = {"app.kubernetes.io/name": "vgpu", "app.kubernetes.io/component": "agent"}
 
 
-def own_address() -> str:
-    """Returns an IPv4 address of this machine in a network, empty where it has none."""
-    for each in chain.from_iterable(psutil.net_if_addrs().values()):
-        if each.family == socket.AF_INET:
-            address = ipaddress.ip_address(each.address)
-            if not (address.is_loopback or address.is_link_local):
-                return each.address
-    return ""
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        pass  # who asked went away
 
 
-class StandInAgent:
+class _Served:
+    """Answers at a port of the loopback until it is stopped."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        self._server = _Server(("127.0.0.1", 0), handler)
+        self.port = int(self._server.server_address[1])
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+
+    def stop(self) -> None:
+        """Answers nothing any more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class StandInKubelet(_Served):
+    """Forwards ports, as a kubelet and its runtime do; all pods have this machine's loopback."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        """Listens with the API server's certificate, which nobody looks at."""
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                port = int(self.path.partition("?port=")[2])
+                forwarded_port.serve(self, port, lambda head: _answers_of(port, head))
+
+            def log_message(self, format: str, *args: Any) -> None:
+                pass
+
+        super().__init__(Handler)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(plane.certificate, plane.key)
+        self._server.socket = context.wrap_socket(
+            self._server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        self._thread.start()
+
+
+def _answers_of(port: int, head: bytes) -> Iterator[bytes]:
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(head)
+        while piece := connection.recv(1 << 16):
+            yield piece
+
+
+class StandInAgent(_Served):
     """Answers paths with what it was given; everything else is not there.
 
     Attributes:
@@ -53,8 +91,8 @@ class StandInAgent:
         hold: nothing is answered while it is not set.
     """
 
-    def __init__(self, address: str, pages: Mapping[str, bytes]) -> None:
-        """Listens on a port of ``address``."""
+    def __init__(self, pages: Mapping[str, bytes]) -> None:
+        """Answers from now on."""
         self.pages, self.asked = dict(pages), dict[str, int]()
         self.hold = threading.Event()
         self.hold.set()
@@ -74,21 +112,13 @@ class StandInAgent:
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        class Server(ThreadingHTTPServer):
-            def handle_error(self, request: object, client_address: object) -> None:
-                pass  # who asked went away
-
-        self._server = Server((address, 0), Handler)
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
+        super().__init__(Handler)
         self._thread.start()
 
     def stop(self) -> None:
         """Answers nothing any more."""
         self.hold.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        super().stop()
 
 
 def plugin(directory: Path) -> Path:
@@ -103,11 +133,18 @@ def plugin(directory: Path) -> Path:
 
 
 def make_pod(
-    plane: ControlPlane, node: str, address: str, port: int, phase: str = "Running"
-) -> str:
-    """Makes the pod of the agent of a node; returns its name."""
+    plane: ControlPlane, kubelet: StandInKubelet, node: str, port: int, phase: str = "Running"
+) -> None:
+    """Makes a node and the pod of its agent."""
+    if plane.find(f"{_NODES}/{node}") is None:
+        plane.apply(_NODES, {"metadata": {"name": node}})
+        where = {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet.port}},
+        }
+        plane.patch(f"{_NODES}/{node}/status", {"status": where})
     name = f"vgpu-agent-{node}"
-    ports = [{"name": "metrics", "containerPort": port}]
+    ports = [{"name": "pages", "containerPort": port}]
     plane.apply(
         _PODS,
         {
@@ -118,9 +155,7 @@ def make_pod(
             },
         },
     )
-    status = {"phase": phase, "podIP": address, "podIPs": [{"ip": address}]}
-    plane.patch(f"{_PODS}/{name}/status", {"status": status})
-    return name
+    plane.patch(f"{_PODS}/{name}/status", {"status": {"phase": phase}})
 
 
 def remove_pods(plane: ControlPlane) -> None:

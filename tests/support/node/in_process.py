@@ -78,7 +78,7 @@ class InProcessNode:
         self.configs: Path | None = None  # a directory of named ones, instead of `config`
         self.selection = Selection()
         self.kubelet = StandInKubelet(self.kubelet_dir, seed)
-        self.metrics_address = "127.0.0.1:0"
+        self.metrics_address, self.pages_address = "127.0.0.1:0", ""
         self.node_name, self.publish = "test-node", True
         self.inventory = GivenGpus()
         self._stop: Any = runtime.event()
@@ -97,6 +97,7 @@ class InProcessNode:
             spawn_mps=False,
             selection=self.selection,
             publish=self.publish,
+            pages_address=self.pages_address,
         )
         self._thread = runtime.thread(self._run, "agent", (settings,))
         self._thread.start()

@@ -24,16 +24,16 @@ def node(monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcessNode]:
     with running_node(monkeypatch) as node:
         node.stop_agent()
         node.metrics_address = f"127.0.0.1:{held_port()}"
+        node.pages_address = f"127.0.0.1:{held_port()}"
         node.start_agent()
         node.wait_registered()
         yield node
 
 
-def page(node: InProcessNode, path: str) -> tuple[int, str]:
+def page(node: InProcessNode, path: str, address: str = "") -> tuple[int, str]:
+    where = f"http://{address or node.metrics_address}{path}"
     try:
-        with urllib.request.urlopen(
-            f"http://{node.metrics_address}{path}", timeout=PATIENCE_S
-        ) as answer:
+        with urllib.request.urlopen(where, timeout=PATIENCE_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -74,14 +74,25 @@ def test_a_scrape_gets_every_metric_and_other_pages_are_named(node: InProcessNod
     assert page(node, "/")[0] == 404
 
 
-def test_slices_can_be_read_and_not_changed(node: InProcessNode) -> None:
+def test_slices_can_be_read_at_their_own_address_and_not_changed(node: InProcessNode) -> None:
     node.limit(node.admit("train", {"vgpu-core": 30, "vgpu-memory": 4}))
+    inside = node.pages_address
 
-    (found,) = read_page(page(node, "/v1/slices")[1].encode()).slices
+    (found,) = read_page(page(node, "/v1/slices", inside)[1].encode()).slices
 
     assert found.limits is not None and found.limits.devices[0].core_percent == 30
-    assert page(node, "/v1/state")[0] == 200
-    assert page(node, f"/v1/allocations/{found.meta.allocation_id}/override")[0] == 404
+    assert page(node, "/v1/state", inside)[0] == page(node, "/v1/events", inside)[0] == 200
+    assert page(node, f"/v1/allocations/{found.meta.allocation_id}/override", inside)[0] == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/slices", "/v1/state", "/v1/events"])
+def test_who_reaches_the_metrics_is_not_told_of_tenants_by_the_pages(
+    node: InProcessNode, path: str
+) -> None:
+    node.limit(node.admit("train", {"vgpu-core": 30, "vgpu-memory": 4}))
+    status, said = page(node, path)
+    assert (status, "train" in said) == (410, False)
+    assert "use the kubectl-vgpu of the agent's version" in said
 
 
 def test_the_socket_is_roots_alone_and_goes_with_the_agent(node: InProcessNode) -> None:

@@ -22,14 +22,14 @@ def pod(
     node: str = "n1",
     phase: str = "Running",
     made: str = "2026-01-01T00:00:00Z",
-    port: str = "metrics",
+    port: str = "pages",
     **more: Any,
 ) -> dict[str, Any]:
     metadata = {"name": name, "namespace": "ns", "creationTimestamp": made}
     if "ends" in more:
         metadata["deletionTimestamp"] = more["ends"]
     statuses = [{"state": {"waiting": {"reason": more["waits"]}}}] if "waits" in more else []
-    ports = [{"containerPort": 1, "name": "other"}, {"containerPort": 9446, "name": port}]
+    ports = [{"containerPort": 1, "name": "other"}, {"containerPort": 9447, "name": port}]
     return {
         "metadata": metadata,
         "spec": {"nodeName": node, "containers": [{"name": "agent", "ports": ports}]},
@@ -43,9 +43,12 @@ def listed(*pods: dict[str, Any], more: str = "") -> bytes:
 
 def test_an_agent_is_reached_by_the_number_of_its_port() -> None:
     (agent,), more = agents_of(listed(pod("p"), more="next"))
-    assert agent == Agent("ns", "p", "n1", 9446)
-    assert agent.path("/v1/slices") == "/api/v1/namespaces/ns/pods/p:9446/proxy/v1/slices"
+    pods = "/api/v1/namespaces/ns/pods"
+    assert agent == Agent("ns", "p", "n1", 9447)
+    assert agent.path("/v1/slices") == (f"{pods}/p/portforward?ports=9447", "/v1/slices")
     assert more == "next"
+    (older,), _ = agents_of(listed(pod("p", port="metrics")))
+    assert older.path("/v1/slices") == (f"{pods}/p:9447/proxy/v1/slices", "")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +84,7 @@ def test_of_two_on_a_node_the_one_that_stays_counts(
             id="waits",
         ),
         pytest.param(
-            pod("p", port="web"), "its agent's pod p has no port called metrics", id="no-port"
+            pod("p", port="web"), "its agent's pod p has no port called pages", id="no-port"
         ),
         pytest.param(pod("p"), "", id="well"),
     ],

@@ -9,7 +9,8 @@ from vgpuctl.cluster.agents import Agent, list_path, pod_path
 from vgpuctl.cluster.refusals import ApiRefusal, NoAnswer, refusal
 
 LIST = list_path("vgpu-system")
-PAGE = Agent("vgpu-system", "p", "n", 9446).path("/v1/slices")
+PAGE, _ = Agent("vgpu-system", "p", "n", 9447).path("/v1/slices")
+OLDER, _ = Agent("vgpu-system", "p", "n", 9446, is_inside=False).path("/v1/slices")
 
 
 def status(message: str) -> bytes:
@@ -20,7 +21,7 @@ def status(message: str) -> bytes:
     ("path", "right"),
     [
         pytest.param(LIST, "list pods in namespace vgpu-system", id="agents"),
-        pytest.param(PAGE, "get pods/proxy in namespace vgpu-system", id="page"),
+        pytest.param(OLDER, "get pods/proxy in namespace vgpu-system, as its", id="older-page"),
         pytest.param(pod_path("team/p", ""), "get pods in namespace team", id="pod"),
     ],
 )
@@ -28,7 +29,7 @@ def test_the_right_that_is_missing_is_named(path: str, right: str) -> None:
     error = refusal(403, status('pods is forbidden: User "u" cannot …'), path)
     assert isinstance(error, ApiRefusal)
     assert error.message == 'the API server refuses: pods is forbidden: User "u" cannot …'
-    assert error.hint is not None and f"the right to {right};" in error.hint
+    assert error.hint is not None and f"the right to {right}" in error.hint
 
 
 @pytest.mark.parametrize(
