@@ -1,7 +1,8 @@
 """Where connections of a `CallServer` wait until they have made their handshake.
 
 All in the accepting thread, which waits for none of them: so whoever connects and says nothing, or
-stops half-way, costs a socket and no thread. Without TLS a connection waits for its first byte.
+stops half-way, costs a socket and no thread, and TLS begins only for who has said all of its hello.
+Without TLS a connection waits for its first byte.
 """
 
 import contextlib
@@ -17,6 +18,12 @@ from .crowds import Place
 
 #: Accepted in a row, before those that wait have a turn.
 _IN_A_ROW = 64
+#: Once for what comes, since what has come of a hello is left where it is until all of it has.
+_READABLE = select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET
+#: A TLS record of a handshake; how long the head of a record is, whose last two bytes say how long
+#: the rest is.
+_HANDSHAKE, _HEAD_BYTES = 22, 5
+_MOST_BYTES = _HEAD_BYTES + (1 << 14)
 
 
 @dataclass(eq=False, slots=True)
@@ -62,10 +69,10 @@ class Anteroom:
 
     def ready(self, timeout_s: float) -> Iterator[Visitor]:
         """Yields who is through, after waiting for a while at most."""
-        for number, _ in self._poll.poll(timeout_s):
+        for number, events in self._poll.poll(timeout_s):
             if number == self._listening.fileno():
                 self._accept()
-            elif number in self._waiting and self._is_through(self._waiting[number]):
+            elif number in self._waiting and self._is_through(self._waiting[number], events):
                 yield self._leave(number)
         now_s = self._clock()
         while self._waiting and (first := next(iter(self._waiting.values()))).end_s <= now_s:
@@ -92,21 +99,26 @@ class Anteroom:
             visitor.place = place
             connection.setblocking(False)
             self._waiting[visitor.number] = visitor
-            self._poll.register(connection, select.EPOLLIN)
+            self._poll.register(connection, _READABLE)
 
-    def _is_through(self, visitor: Visitor) -> bool:
+    def _is_through(self, visitor: Visitor, events: int) -> bool:
         try:
-            if self._certificate is None:
-                if visitor.connection.recv(1, socket.MSG_PEEK):
-                    return True
-                raise ConnectionResetError
             if not isinstance(visitor.connection, ssl.SSLSocket):
+                said = visitor.connection.recv(_MOST_BYTES, socket.MSG_PEEK)
+                if not said:
+                    raise ConnectionResetError
+                if self._certificate is None:
+                    return True
+                if len(said) < _hello_bytes(said):
+                    if events & select.EPOLLRDHUP:
+                        raise ConnectionResetError
+                    return False
                 visitor.connection = self._certificate.context().wrap_socket(
                     visitor.connection, server_side=True, do_handshake_on_connect=False
                 )
             visitor.connection.do_handshake()
         except (ssl.SSLWantReadError, BlockingIOError):
-            self._poll.modify(visitor.connection, select.EPOLLIN)
+            self._poll.modify(visitor.connection, _READABLE)
             return False
         except ssl.SSLWantWriteError:
             self._poll.modify(visitor.connection, select.EPOLLOUT)
@@ -114,7 +126,7 @@ class Anteroom:
         except (OSError, ValueError):  # it is gone again, was cut, or shows no certificate
             self._drop(visitor)
             return False
-        if self._certificate.knows_clients:
+        if self._certificate is not None and self._certificate.knows_clients:
             self._places.know(visitor.place)
         return True
 
@@ -129,3 +141,12 @@ class Anteroom:
     def _leave(self, number: int) -> Visitor:
         self._poll.unregister(number)
         return self._waiting.pop(number)
+
+
+def _hello_bytes(said: bytes) -> int:
+    """Returns how much a client must have said before TLS costs anything for it."""
+    if said[0] != _HANDSHAKE:
+        return 0  # nothing that TLS takes, which says so
+    return (
+        _HEAD_BYTES + int.from_bytes(said[3:5], "big") if len(said) >= _HEAD_BYTES else _HEAD_BYTES
+    )

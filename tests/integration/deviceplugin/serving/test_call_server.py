@@ -297,3 +297,36 @@ def test_handshakes_that_never_end_keep_nobody_out(tmp_path: Path) -> None:
         for each in crowd:
             each.close()
         served.stop()
+
+
+def test_a_hello_costs_no_tls_before_all_of_it_has_come(tmp_path: Path) -> None:
+    begun: list[int] = []
+
+    class Counted(Certificate):
+        def context(self) -> ssl.SSLContext:
+            begun.append(1)
+            return super().context()
+
+    make_certificate(tmp_path)
+    served = Served(Limits(head_s=10 * PATIENCE_S), Counted(tmp_path))
+    where = ("127.0.0.1", served.server.server_address[1])
+    greeting = hello()
+    try:
+        with (
+            socket.create_connection(where, PATIENCE_S) as slow,
+            socket.create_connection(where, PATIENCE_S) as quick,
+            socket.create_connection(where, PATIENCE_S) as ending,
+        ):
+            for piece in (greeting[:1], greeting[1:40]):
+                slow.sendall(piece)
+            ending.sendall(greeting[:40])
+            ending.shutdown(socket.SHUT_WR)
+            assert ending.recv(1) == b"", "who says no more is not waited for"
+            quick.sendall(greeting)
+            assert quick.recv(1)
+            assert len(begun) == 1
+            slow.sendall(greeting[40:])
+            assert slow.recv(1)
+            assert len(begun) == 2
+    finally:
+        served.stop()
