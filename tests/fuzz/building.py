@@ -12,7 +12,6 @@ from support.shim.native_programs import build
 _CLANGS = ("clang", *(f"clang-{number}" for number in range(23, 13, -1)))
 _SANITIZED = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
 _COMMON = (
-    "-O1",
     "-fno-strict-aliasing",
     "-Wno-unused-parameter",
     *(f"-I{folder}" for folder in C_INCLUDES),
@@ -38,14 +37,15 @@ def guided(target: Target) -> Path:
     """Returns the program that looks for inputs."""
     compiler = clang()
     assert compiler is not None
-    return _built(compiler, target, "-fsanitize=fuzzer,address,undefined", _SANITIZED[1])
+    # Unoptimised: else conditions that are joined into one jump are no edges that it could follow.
+    return _built(compiler, target, "-O0", "-fsanitize=fuzzer,address,undefined", _SANITIZED[1])
 
 
 def replaying(target: Target) -> Path:
     """Returns a program that runs single inputs, where there is no libFuzzer."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     assert compiler is not None
-    return _built(compiler, target, *_SANITIZED, main=True)
+    return _built(compiler, target, "-O1", *_SANITIZED, main=True)
 
 
 def covered(target: Target) -> Path:

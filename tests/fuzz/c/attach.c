@@ -76,13 +76,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     setenv("VGPU_DIR", slice_folder(), 1);
     setenv("VGPU_LOG", "error", 1);
     struct slice_input slice = slice_make(&input);
+    if (ring & 64) { /* for fewer devices than `limits` has */
+        usage_format(slice.usage, 1, "a");
+        slice.usage_bytes = usage_file_bytes(1);
+    }
     slice_lay("limits", slice.limits, &slice.limits_bytes, kinds);
     slice_lay("usage", slice.usage, &slice.usage_bytes, kinds >> 4);
     uint64_t ring_bytes = 1;
     slice_lay("ring", "", &ring_bytes, ring);
     if (region_claim()) {
         HOLDS(region_device_count() <= VGPU_MAX_DEVICES && region_slot() < VGPU_SLOT_COUNT);
-        unsetenv("CUDA_MPS_PIPE_DIRECTORY");
+        if (ring & 32)
+            setenv("CUDA_MPS_PIPE_DIRECTORY", "its own", 1);
+        else
+            unsetenv("CUDA_MPS_PIPE_DIRECTORY");
         mps_limits_apply(limits_map, region_device_count(), ring & 128);
         HOLDS(region_find_device("GPU-0") < (int)region_device_count());
         for (uint32_t device = 0; device < region_device_count(); device++) {

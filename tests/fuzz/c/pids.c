@@ -15,6 +15,7 @@
 
 static struct input files;
 static int entries_left;
+static char file[8]; /* the beginning of the name of what was opened last */
 
 static long serve(long number, ...);
 static ssize_t serve_link(const char *path, char *link, size_t room);
@@ -34,6 +35,21 @@ static size_t piece(void *into, size_t room)
     return bytes;
 }
 
+/* What the kernel writes, about numbers of the input. */
+static size_t known(void *into, size_t room)
+{
+    unsigned first = (unsigned)take(&files, 1), second = (unsigned)take(&files, 1);
+    if (strcmp(file, "stat") == 0)
+        return (size_t)snprintf(into, room, "7 (a) b) R 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 %u 0\n",
+                                first);
+    if (strcmp(file, "status") == 0 && second < 128)
+        return (size_t)snprintf(into, room, "Name:\tx\nNSpid:\t%u\n", first);
+    if (strcmp(file, "status") == 0)
+        return (size_t)snprintf(into, room, "Name:\tx\nNSpid:\t%u\t%u\n", second, first);
+    return (size_t)snprintf(
+        into, room, "pos:\t0\nlock:\t1: OFDLCK ADVISORY WRITE -1 00:1:2 %u %u\n", first, second);
+}
+
 static long serve(long number, ...)
 {
     va_list rest;
@@ -41,9 +57,10 @@ static long serve(long number, ...)
     long first = va_arg(rest, long), second = va_arg(rest, long), third = va_arg(rest, long);
     va_end(rest);
     if (number == SYS_read)
-        return (long)piece((void *)second, (size_t)third);
+        return (long)(take(&files, 1) < 160 ? known : piece)((void *)second, (size_t)third);
     if (number == SYS_openat) {
         const char *name = strrchr((const char *)second, '/');
+        snprintf(file, sizeof file, "%s", name + 1);
         return strcmp(name, "/fd") == 0 || strcmp(name, "/proc") == 0 ? FOLDER_AT : FILE_AT;
     }
     if (number == SYS_getdents64 && first == FOLDER_AT && entries_left-- > 0) {

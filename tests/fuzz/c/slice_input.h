@@ -88,6 +88,7 @@ static inline struct slice_input slice_make(struct input *input)
         devices[i].memory_limit_bytes = devices[i].physical_bytes = 64u << 20;
         devices[i].core_percent = 50;
         devices[i].weight = 1;
+        devices[i].mps_pinned_bytes = form & 64 ? i << 20 : 0;
         snprintf(devices[i].uuid, sizeof devices[i].uuid, "GPU-%u", i);
     }
     slice.limits_bytes = limits_file_bytes(slice.devices);
@@ -99,6 +100,13 @@ static inline struct slice_input slice_make(struct input *input)
     limits_publish(slice.limits, &head, devices);
     usage_format(slice.usage, slice.devices, "a");
     ((struct vgpu_usage_header *)slice.usage)->hi_slot = SLICE_USED_SLOTS;
+    for (uint32_t i = 0; i < slice.devices && form & 32; i++) { /* samples were taken */
+        struct vgpu_usage_device *row = usage_device(slice.usage, i);
+        row->sampling_ns = NOW_NS - 1;
+        row->sample_count = 2;
+        row->sampled_at_ns[0] = NOW_NS - (take(input, 2) << 15);
+        row->sampled_at_ns[1] = NOW_NS - (take(input, 2) << 15);
+    }
     const struct vgpu_limits_header header = *(const struct vgpu_limits_header *)slice.limits;
     slice_edit(&slice, input);
     for (int i = 0; i < 2 && form & 128; i++) {
@@ -144,6 +152,8 @@ static inline void slice_lay(const char *name, const void *image, uint64_t *byte
         int file = open(name, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
         if (kind % 16 == 5)
             *bytes = *bytes / 2;
+        if (kind % 16 == 8 && *bytes > 16)
+            *bytes = 16;                                /* of a header */
         uint64_t written = kind % 16 == 6 ? 0 : *bytes; /* or of holes alone */
         HOLDS(file >= 0 && write(file, image, written) == (ssize_t)written &&
               ftruncate(file, (off_t)*bytes) == 0);

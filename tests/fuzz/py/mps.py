@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from pathlib import Path
 from tempfile import mkdtemp
 from unittest.mock import patch
@@ -15,19 +16,23 @@ from libvgpu.errors import MpsError
 
 _WANTED, _STATE = map(inspect.type_info, (state_files.Wanted, state_files.MpsState))
 _WORDS = [*dict.fromkeys([*words_of(_WANTED), *words_of(_STATE)]), "ready", "GPU-1", "1", "100.0",
-          "inf", "FAULT", "12345 1 2", "999999999", "\u0661", "1_0", "-1", "nan"]  # fmt: skip
+          "inf", "FAULT", "12345 1 2", "999999999", "\u0661", "1_0", "-1", "nan",
+          str(os.getpid())]  # fmt: skip
 _FOLDER = Path(mkdtemp(prefix="vgpu-fuzz-"))
 _UUID = "GPU-1"
 
 
 class _Process:
-    """A daemon that lives; nobody is its child."""
+    """A daemon that lives; this process is its child."""
 
-    pid = -1
+    pid = os.getppid()
 
     def ended(self, within_s: float = 0.0) -> bool:
         """It never does."""
         return False
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 def one(data: bytes) -> None:
@@ -52,9 +57,11 @@ def _ask(shapes: Shapes, how: int) -> None:
         (pipe / "control").unlink()
     if how & 1:
         (pipe / "control").symlink_to("elsewhere")
+    elif how & 2:
+        (pipe / "control").touch()
     where = "deviceplugin.mps.control_pipe"
     with patch(f"{where}.ask_tool", tool), patch(f"{where}.tool_path", lambda: "tool"):
-        control_pipe.is_ready(_FOLDER, _UUID)
+        control_pipe.is_ready(_FOLDER, _UUID if how & 4 else "GPU-2")
         _follow(daemon.Daemon(_FOLDER, _UUID, 1024))
 
 
@@ -64,7 +71,8 @@ def _follow(asked: daemon.Daemon) -> None:
     asked.process = _Process()  # type: ignore[assignment]
     with contextlib.suppress(MpsError):
         asked.why_silent()
-        asked.find_server()
+        if asked.find_server() and asked.server is not None:
+            asked.server.close()
     asked.server = _Process()  # type: ignore[assignment]
     with contextlib.suppress(MpsError):
         asked.settle()

@@ -66,7 +66,19 @@ def one(data: bytes) -> None:
     for name in ("maps", "mountinfo", "cgroup"):
         (process / "task/78" / name).write_bytes((process / name).read_bytes())
     _look(process, len(files), len(sources))
+    _end(process, shapes)
     cgroups.pod_cgroup(shapes.rest().decode("utf-8", "replace"))
+
+
+def _end(process: Path, shapes: Shapes) -> None:
+    """Has it end while it is read: a file is gone, its state is cut off."""
+    kept = (process / "stat").read_bytes()
+    (process / "stat").write_bytes(kept[: shapes.byte()])
+    procfs.read_process(_PID, _FOLDER)
+    (process / "stat").write_bytes(kept)
+    (process / shapes.pick(("stat", "status", "cgroup"))).unlink()
+    procfs.read_process(_PID, _FOLDER)
+    procfs.container_members({_CONTAINER}, _FOLDER)
 
 
 def _look(process: Path, file_count: int, mount_count: int) -> None:
