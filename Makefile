@@ -106,7 +106,7 @@ test: build $(TESTS) $(CLIENTS)  ## run all tests (no GPU, no root and no networ
 hostile: build $(TESTS) $(CLIENTS)  ## attack agent, arbiter and neighbours as a hostile tenant would (root)
 	@$(PYTEST) --workers 3 -m "hostile$(NOT_LONG)" --junit-xml build/hostile.xml tests/hostile
 
-# FUZZ_SECONDS a target; tests/fuzz/__main__.py has the other variables.
+# tests/fuzz/__main__.py has the other variables.
 fuzz: build $(TESTS) $(ATHERIS)  ## look for inputs that break a parser of what others write (FUZZ_SECONDS=60 a target)
 	@PYTHONPATH=tests:. $(BIN)/python -m fuzz
 
@@ -163,6 +163,7 @@ fresh: build $(TESTS)  ## make every generated file from its source again (Go fo
 
 check: lint node-parts test  ## what CI runs before a merge: lint, all tests in their short form, one version of Kubernetes
 	@$(MAKE) --no-print-directory hostile
+	@FUZZ_SHORT=1 $(MAKE) --no-print-directory fuzz
 	@$(MAKE) --no-print-directory e2e
 	@$(MAKE) --no-print-directory claims
 

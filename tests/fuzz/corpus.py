@@ -42,9 +42,9 @@ def write(name: str, inputs: list[bytes]) -> None:
     (PACKED / f"{name}.xz").write_bytes(packed)
 
 
-def folder(name: str) -> Path:
+def folder(name: str, above: Path = BUILT / "corpus") -> Path:
     """Returns the folder in which a run of a target begins, with the committed inputs in it."""
-    place = BUILT / "corpus" / name
+    place = above / name
     place.mkdir(parents=True, exist_ok=True)
     for each in read(name):
         path = place / hashlib.sha1(each, usedforsecurity=False).hexdigest()
@@ -58,4 +58,5 @@ def room() -> Iterator[Mapping[str, str]]:
     """Gives the environment of a target, with a folder for its files that is removed then."""
     with tempfile.TemporaryDirectory(dir=_MEMORY if os.path.isdir(_MEMORY) else None) as folder:
         options = {"TMPDIR": folder, "ASAN_OPTIONS": "allocator_may_return_null=1"}
+        options["PYTHONHASHSEED"] = "0"
         yield {**os.environ, **options}

@@ -1,12 +1,15 @@
 """One run of a target: it is built, looks for inputs for a while, and is told in a line."""
 
+import functools
 import importlib.util
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fuzz import building, corpus
@@ -17,6 +20,9 @@ from support import ROOT
 CRASHES = corpus.BUILT / "crashes"
 #: Of one input; what takes longer, or more memory, is a crash.
 _SECONDS_EACH, _MEMORY_MIB = 20, 2048
+#: In the gate, whose verdict is not to hang on how fast the machine is.
+_SECONDS_EACH_SHORT = 200
+_LEAST_PERCENT = 90
 _RUNS = re.compile(r"stat::number_of_executed_units: (\d+)")
 
 
@@ -37,13 +43,23 @@ class Ran:
 
     def line(self) -> str:
         """Returns what is said of it."""
-        of = sum(each.branches for each in self.parsers)
-        part = 100 * (of - sum(len(each.missed) for each in self.parsers)) // of if of else 0
+        of, part = self._branches()
         is_guided = self.executions is not None
         how = f"{self.executions} runs in {self.seconds:.0f} s" if is_guided else "corpus only"
         branches = f"{part} % of {of} branches" if of else "branches not measured"
         found = f"{len(self.crashes)} CRASH" if self.crashes else "no crash"
-        return f"{self.target.name:10} {how:26} {branches:24} {found}"
+        few = f", fewer than {_LEAST_PERCENT} % OF BRANCHES" if self.reaches_few else ""
+        return f"{self.target.name:10} {how:26} {branches:24} {found}{few}"
+
+    @property
+    def reaches_few(self) -> bool:
+        """Whether too much of the parsers is not reached, where that was measured."""
+        of, part = self._branches()
+        return of > 0 and part < _LEAST_PERCENT
+
+    def _branches(self) -> tuple[int, int]:
+        of = sum(each.branches for each in self.parsers)
+        return of, 100 * (of - sum(len(each.missed) for each in self.parsers)) // max(1, of)
 
 
 def can_be_guided(target: Target) -> bool:
@@ -54,31 +70,48 @@ def can_be_guided(target: Target) -> bool:
 
 
 def run(target: Target, seconds: int) -> Ran:
-    """Runs a target."""
+    """Runs a target, and measures what it reaches."""
     place = corpus.folder(target.name)
+    limits = [f"-max_total_time={seconds}", f"-timeout={_SECONDS_EACH}", "-use_value_profile=1"]
+    ran = _looked(target, place, limits if seconds else [])
+    is_measured = building.clang() is not None or not target.is_c
+    return ran if ran.crashes else _over(ran, place, reached if is_measured else replay)
+
+
+def run_short(target: Target) -> Ran:
+    """Runs a target with the same inputs each time: the committed ones, and those of one seed."""
+    with tempfile.TemporaryDirectory() as above:
+        place = corpus.folder(target.name, Path(above))
+        new, listed = Path(above, "new"), Path(above, "all")
+        new.mkdir()
+        # In this order, whatever that of the folder is.
+        listed.write_text(",".join(map(str, sorted(place.iterdir()))))
+        limits = [f"-runs={target.short_runs}", "-seed=1", f"-timeout={_SECONDS_EACH_SHORT}"]
+        ran = _looked(target, new, [*limits, f"-seed_inputs=@{listed}"])
+        return _over(ran, place, replay) if ran.executions is None else ran
+
+
+def _over(ran: Ran, place: Path, how: Callable[[Target, list[Path]], list[Reached]]) -> Ran:
+    try:
+        return replace(ran, parsers=tuple(how(ran.target, sorted(place.iterdir()))))
+    except subprocess.CalledProcessError as error:
+        return replace(ran, crashes={place: f"the corpus crashes it: status {error.returncode}"})
+
+
+def _looked(target: Target, place: Path, limits: list[str]) -> Ran:
     crashes: dict[Path, str] = {}
     executions, began_s = None, time.monotonic()
     CRASHES.mkdir(parents=True, exist_ok=True)
-    if seconds and can_be_guided(target):
+    if limits and can_be_guided(target):
         before = set(CRASHES.iterdir())
-        said = _guided(target, [*_options(target, seconds), str(place)])
+        said = _guided(target, [*limits, *_options(target), str(place)])
         found = _RUNS.search(said)
         executions = int(found[1]) if found else 0
         new = set(CRASHES.iterdir()) - before
         crashes = {path: said for path in new if path.name.startswith(f"{target.name}-")}
         if found is None and not crashes:
             crashes[place] = said
-    took_s = time.monotonic() - began_s
-    if crashes:
-        return Ran(target, executions, took_s, (), crashes)
-    try:
-        measured = building.clang() is not None or not target.is_c
-        inputs = sorted(place.iterdir())
-        found_branches = reached(target, inputs) if measured else replay(target, inputs)
-    except subprocess.CalledProcessError as error:
-        crashes[place] = f"the corpus crashes it: {error}"
-        found_branches = []
-    return Ran(target, executions, took_s, tuple(found_branches), crashes)
+    return Ran(target, executions, time.monotonic() - began_s, (), crashes)
 
 
 def replay(target: Target, inputs: list[Path]) -> list[Reached]:
@@ -107,18 +140,15 @@ def keep(target: Target) -> None:
     corpus.write(target.name, [path.read_bytes() for path in kept])
 
 
-def _options(target: Target, seconds: int) -> list[str]:
+def _options(target: Target) -> list[str]:
     words = CRASHES.parent / f"{target.name}.words"
     words.write_text("".join(f'"{word}"\n' for word in target.words or ("a",)))  # not empty
     return [
-        f"-max_total_time={seconds}",
-        f"-timeout={_SECONDS_EACH}",
         f"-rss_limit_mb={_MEMORY_MIB}",
         f"-max_len={target.most_bytes}",
         f"-artifact_prefix={CRASHES}/{target.name}-",
         f"-dict={words}",
         "-print_final_stats=1",
-        "-use_value_profile=1",
         "-reload=0",
         f"-report_slow_units={_SECONDS_EACH}",
     ]
@@ -126,7 +156,20 @@ def _options(target: Target, seconds: int) -> list[str]:
 
 def _guided(target: Target, arguments: list[str]) -> str:
     command = [sys.executable, "-m", "fuzz.python_target", target.name, "guided"]
-    return _said([str(building.guided(target))] if target.is_c else command, *arguments)
+    if target.is_c:
+        command = [*_at_same_addresses(), str(building.guided(target))]
+    return _said(command, *arguments)
+
+
+@functools.cache
+def _at_same_addresses() -> tuple[str, ...]:
+    """Returns what starts a program so, where it may: what it compares is a hint to libFuzzer."""
+    command = ("setarch", "-R")
+    try:
+        subprocess.run([*command, "true"], check=True, stderr=subprocess.DEVNULL)
+    except (OSError, subprocess.CalledProcessError):
+        return ()
+    return command
 
 
 def _said(command: list[str], *arguments: str) -> str:

@@ -21,6 +21,7 @@ class Target:
         parsers: files, each with its functions that count; none named: all do.
         linked: further files in C.
         most_bytes: of an input.
+        short_runs: how many inputs `make check` tries, some ten seconds' worth.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Target:
     parsers: Mapping[str, tuple[str, ...]]
     linked: tuple[str, ...] = ()
     most_bytes: int = 1024
+    short_runs: int = 10_000
     words: tuple[str, ...] = field(default=())
 
     @property
@@ -70,12 +72,14 @@ TARGETS = (
             "libvgpu/src/compute/cap/launch_queue.c",
             _MEASURED,
         ),
+        short_runs=8_000,
     ),
     Target(
         "tenant",
         "the same files, as arbiter and agent read them",
         _whole("libvgpu/arbiter/tenant_files.c"),
         (*_slice(*_FILES), "libvgpu/arbiter/tenant_files.c", _MEASURED),
+        short_runs=12_000,
     ),
     Target(
         "policy",
@@ -83,18 +87,21 @@ TARGETS = (
         _whole(*(f"libvgpu/arbiter/{name}.c" for name in ("policy", "windows", "demand"))),
         tuple(f"libvgpu/arbiter/{name}.c" for name in ("policy", "windows", "demand")),
         most_bytes=4096,
+        short_runs=10_000,
     ),
     Target(
         "placement",
         "inventories and pods in the search for places",
         _whole("libvgpu/placement/fractions.c"),
         ("libvgpu/placement/fractions.c", "-lm"),
+        short_runs=40_000,
     ),
     Target(
         "json",
         "the size of a JSON text",
         _whole("libvgpu/placement/json_count.c"),
         ("libvgpu/placement/json_count.c",),
+        short_runs=1_000_000,
     ),
     Target(
         "pids",
@@ -102,6 +109,7 @@ TARGETS = (
         _whole(*_slice("pids")),
         most_bytes=8192,
         words=("\\x0aNSpid:", "lock:", "OFDLCK", ") R 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 99"),
+        short_runs=150_000,
     ),
     Target(
         "config",
@@ -117,6 +125,7 @@ TARGETS = (
         },
         most_bytes=4096,
         words=("version: v1", "sharing:", "- ", "&a", "*a", "<<: *a", "!!int ", "---", "!!binary"),
+        short_runs=8_000,
     ),
     Target(
         "store",
@@ -130,6 +139,7 @@ TARGETS = (
         },
         words=("version", "snapshot", "allocations", "put", "drop"),
         most_bytes=4096,
+        short_runs=10_000,
     ),
     Target(
         "kubelet",
@@ -146,6 +156,7 @@ TARGETS = (
         },
         words=("nvidia.com/vgpu-core", "nvidia.com/gpu", "Data", "PodDeviceEntries"),
         most_bytes=4096,
+        short_runs=40_000,
     ),
     Target(
         "extender",
@@ -154,6 +165,7 @@ TARGETS = (
             **_python("deviceplugin.scheduler.wire", "kube_scheduler", "volcano_calls", "go_json"),
         },
         most_bytes=4096,
+        short_runs=4_000,
     ),
     Target(
         "inventory",
@@ -165,11 +177,13 @@ TARGETS = (
             "deviceplugin/scheduler/search/fractions.py": ("laid_out",),
         },
         most_bytes=4096,
+        short_runs=4_000,
     ),
     Target(
         "webhook",
         "reviews of pods",
         _python("deviceplugin.webhook", "review", "pod_patch"),
+        short_runs=50_000,
     ),
     Target(
         "pods",
@@ -179,6 +193,7 @@ TARGETS = (
             "deviceplugin/model/chosen_gpus.py": (),
             "deviceplugin/scheduler/search/wishes.py": (),
         },
+        short_runs=30_000,
     ),
     Target(
         "http",
@@ -205,6 +220,7 @@ TARGETS = (
             ),
             "deviceplugin/mps/processes.py": ("parent_of",),
         },
+        short_runs=6_000,
     ),
     Target(
         "ledger",
@@ -220,6 +236,7 @@ TARGETS = (
             ),
             "libvgpu/region.py": ("usage_bytes", "read_limits", "_read", "_device"),
         },
+        short_runs=4_000,
     ),
     Target(
         "proc",
@@ -232,6 +249,7 @@ TARGETS = (
             "deviceplugin/watch/cgroups.py": (),
             "deviceplugin/cleaning/mounts.py": ("read_mounts",),
         },
+        short_runs=4_000,
     ),
     Target(
         "words",
@@ -241,6 +259,7 @@ TARGETS = (
             "libvgpu/sim/mig.py": ("parse_layout",),
             "libvgpu/sizes.py": (),
         },
+        short_runs=50_000,
     ),
 )  # fmt: skip
 BY_NAME = {target.name: target for target in TARGETS}

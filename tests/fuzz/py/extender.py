@@ -78,7 +78,8 @@ def _call(shapes: Shapes, how: int) -> dict[str, Any]:
     if how & 1:
         found.pop(shapes.pick(sorted(found)))
     if how & 2:
-        del found["NodeNames"], found["NodeNameToMetaVictims"]
+        for key in ("NodeNames", "NodeNameToMetaVictims"):
+            found.pop(key, None)
     if how & 4:
         found[shapes.pick(sorted(found))] = shapes.json(_WORDS)
     return {key.lower() if how & 8 else key: value for key, value in found.items()}
