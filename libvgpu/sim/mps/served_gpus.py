@@ -15,7 +15,6 @@ from .wire import (
     whole_number,
 )
 
-_NVML = Path(__file__).resolve().parents[1] / "lib" / "libnvidia-ml.so.1"
 _PROHIBITED, _EXCLUSIVE_PROCESS = 2, 3
 _MPS_LOCK_BASE = 0x20000000000  # SIM_MPS_BASE in sim/core/layout.h
 
@@ -102,7 +101,7 @@ def _lets_in(device: str) -> bool:
     The real one creates a context on each device before it serves; its log says so. To that, a
     process without MPS is in the way. Former clients of a server that ended are not: here.
     """
-    nvml = ctypes.CDLL(str(_NVML))
+    nvml = ctypes.CDLL("libnvidia-ml.so.1")  # a container has it elsewhere than a checkout
     handle, mode = ctypes.c_void_p(), ctypes.c_int()
     nvml.nvmlInit_v2()
     nvml.nvmlDeviceGetHandleByUUID(device.encode(), ctypes.byref(handle))
