@@ -89,7 +89,10 @@ def are_ready(cluster: RealCluster, *parts: str, tag: str = "0.1.0") -> bool:
     return {p["metadata"]["labels"]["app.kubernetes.io/component"] for p in found} == set(
         parts
     ) and all(
-        any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"])
+        any(
+            c["type"] == "Ready" and c["status"] == "True"
+            for c in pod["status"].get("conditions", ())
+        )
         and not pod["metadata"].get("deletionTimestamp")
         and pod["spec"]["containers"][0]["image"] in (f"{REGISTRY}/vgpu:{tag}", f"vgpu:{tag}")
         for pod in found

@@ -87,7 +87,10 @@ def all_are_ready(cluster: RealCluster) -> bool:
     pods = cluster.get("pods", namespace=NAMESPACE)["items"]
     parts = {pod["metadata"]["labels"]["app.kubernetes.io/component"] for pod in pods}
     return parts == _PARTS and all(
-        any(c["type"] == "Ready" and c["status"] == "True" for c in pod["status"]["conditions"])
+        any(
+            c["type"] == "Ready" and c["status"] == "True"
+            for c in pod["status"].get("conditions", ())
+        )
         and not pod["metadata"].get("deletionTimestamp")
         for pod in pods
     )
